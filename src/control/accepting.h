@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A listening socket under the watcher: hands over new connections, a few in one turn, and pauses
-// for a while when the process is out of descriptors.
+// A listening socket on the watcher: accepts a bounded number of connections per turn, and pauses
+// when accept() fails, as when the process is out of descriptors.
 //
 // Threading: on_ready() runs on the watcher's thread.
 #pragma once
@@ -32,7 +32,7 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
   Status start() {
     return watcher_.add(fd_.get(), EPOLLIN, shared_from_this(), Watcher::Who::kStranger);
   }
-  // On the watcher's thread: closes the socket, hands over no more connections.
+  // Closes the socket and accepts no more connections. On the watcher's thread.
   void stop() {
     watcher_.remove(fd_.get());
     fd_.reset();
@@ -55,7 +55,7 @@ class Accepting final : public Watcher::Handler, public std::enable_shared_from_
   static constexpr int64_t kRest = 100 * kMillisecond;
   static constexpr int64_t kWarningInterval = 10 * kSecond;
 
-  // The socket would stay ready, and the thread would spin.
+  // Stops polling for a while: the socket stays ready, so the watcher would spin.
   void rest(int failure) {
     int64_t now = now_ns();
     if (now >= next_warning_at_) {

@@ -12,7 +12,7 @@ constexpr uint32_t kMagic = 0x4441484f;  // "OHAD"
 constexpr size_t kMaxText = 256;
 constexpr uint32_t kMaxHosts = 64;
 
-// FNV-1a: tells a damaged address from a whole one; the key is what protects it.
+// FNV-1a: detects damage, not forgery. The key is the protection.
 uint64_t check_of(ByteView bytes) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3ULL;
@@ -50,7 +50,7 @@ Bytes Address::encode() const {
   writer.text(unix_name);
   writer.text(unix_path);
   writer.u16(hosts.empty() ? 0 : hosts.front().port());
-  // A host may have more addresses than are worth trying.
+  // A host may have more addresses than a connect should try.
   auto count = static_cast<uint32_t>(std::min<size_t>(hosts.size(), kMaxHosts));
   writer.u32(count);
   for (uint32_t i = 0; i < count; ++i) writer.text(host_text(hosts[i]));

@@ -15,11 +15,11 @@
 namespace oh {
 namespace {
 constexpr size_t kMaxGreeting = 4096;
-constexpr size_t kMaxRefusal = 1024;  // of a refusal
+constexpr size_t kMaxRefusal = 1024;  // bytes of a refusal's text
 
 std::string why_no_unix_socket(const std::string& path) {
   struct stat status{};
-  // Our own file of that name, or none, says nothing of the peer's.
+  // Only a socket at this path can be the peer's; any other file here, or none, proves nothing.
   const bool there = !path.empty() && stat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
   if (there && faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) < 0 && errno == EACCES) {
     return strf("user %u may not write to the Unix socket %s of the peer%s", geteuid(),
@@ -83,8 +83,8 @@ Status decode_refusal(ByteView payload) {
   if (!reader.at_end() || code == OH_OK) {
     return error(OH_ERR_PROTOCOL, "a refusal of %zu bytes", payload.size());
   }
-  // What is wrong with its endpoint is not wrong with ours, and codes that we do not know mean
-  // nothing.
+  // An error of the peer's endpoint does not concern the local endpoint, and unknown codes have no
+  // scope.
   bool ours_to_tell = status_scope(code) == OH_SCOPE_OPERATION ||
                       status_scope(code) == OH_SCOPE_LINK || code == OH_AGAIN;
   return Status(ours_to_tell ? code : OH_ERR_REFUSED, "the other side refused: " + text);
@@ -125,7 +125,7 @@ Status Initiator::connect(const Address& address, Deadline deadline) {
   Result<UniqueFd> fd = connect_to(address.hosts, deadline);
   if (!fd.ok()) {
     note(fd.status());
-    // It has no network, so that is all there is to mend.
+    // The peer has no network address: only the Unix socket can be fixed.
     if (address.hosts.empty()) tried += "; " + why;
     return error(fd.status().code(), "cannot reach endpoint %s: %s", address.label.c_str(),
                  tried.c_str());
@@ -150,7 +150,7 @@ Status Initiator::refused(ByteView payload) {
   return why;
 }
 
-// Where the other side has hung up, it may have said why.
+// If the acceptor has hung up, returns the reason of its refusal where it sent one.
 Status Initiator::say(Hello type, ByteView head, ByteView tail, std::vector<int> fds) {
   Status sent = socket_.send(static_cast<uint8_t>(type), head, tail, std::move(fds));
   if (sent.code() != OH_ERR_PEER_LOST) return sent;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The hello between two endpoints: versions, a mutual challenge-response with HMAC-SHA256 under the
-// accepting endpoint's key, then one exchange of what the layers above need to set up the link.
+// The handshake (hello) between two endpoints: versions, a mutual challenge-response with
+// HMAC-SHA256 under the accepting endpoint's key, then one exchange of opaque data with which the
+// layers above set up the link.
 //
 //   initiator                                             acceptor
 //     Hello   version, endpoint, nonce, greeting    ──▶
@@ -10,8 +11,8 @@
 //                                                   ◀──   Answer   answer, descriptors
 //     Confirm verdict                               ──▶
 //
-// Either side may say Refuse(code, text) instead. After Confirm the socket belongs to the link, in
-// plaintext.
+// The acceptor may send Refuse(code, text) instead. After Confirm the socket belongs to the link;
+// its traffic is plaintext.
 //
 // Threading: an Initiator belongs to one thread; see listener.h for the accepting side.
 #pragma once
@@ -37,14 +38,16 @@ enum class Hello : uint8_t {
 };
 
 inline constexpr size_t kHelloNonce = 32;
-// No message of the hello is larger, so that a stranger cannot make us hold much.
+// Upper bound of a handshake message: limits the memory that an unauthenticated peer can occupy.
 inline constexpr size_t kMaxHelloMessage = 24 * 1024;
 
-// What both sides sign: who says it, the Hello message, and the Proof up to its MAC.
+// The MAC over the role ('I' initiator, 'A' acceptor), the Hello message, and the Proof up to its
+// MAC.
 Result<Digest> hello_mac(const Crypto& crypto, const Key& key, char role, ByteView hello,
                          ByteView proof);
 
-// What to do about different users; 65534 is what the kernel shows of one without a number here.
+// Remedy for different users, for error texts. The kernel reports a user that this user namespace
+// does not map as 65534.
 inline constexpr const char* kOneUser =
     ": run both as one user, in one user namespace or with the same mapping";
 
@@ -57,20 +60,22 @@ struct HelloMessage {
 Bytes encode_hello(const Id& endpoint, ByteView nonce, ByteView greeting);
 Result<HelloMessage> decode_hello(ByteView payload);
 
-// The code of a refusal that asks the initiator to try again. An initiator that does not know it
-// treats it as a hang-up.
+// The code of a refusal that asks the initiator to retry. An initiator that does not know this
+// meaning treats it as a hang-up.
 inline constexpr oh_status kComeAgain = OH_ERR_PEER_LOST;
 Bytes encode_refusal(const Status& why);
-// The refusal as a status of ours.
+// Converts a refusal to a local status. Codes that do not concern the operation or the link become
+// OH_ERR_REFUSED.
 Status decode_refusal(ByteView payload);
 
-// Whether and when to try a hello again that the other side has cut short: it may have had to make
-// room for others.
+// Decides whether and when to retry a handshake that the acceptor cut short, possibly to make room
+// for other connections.
 class HelloRetry {
  public:
   explicit HelloRetry(Deadline deadline) : deadline_(deadline) {}
-  // Waits, longer each time; false when there is no use in another attempt, or no time. `told`: the
-  // other side has asked for it. A peer that hangs up without a word may do so for ever.
+  // Sleeps with exponential back-off. Returns false when a retry is useless or the deadline has
+  // passed. `told`: the acceptor asked for a retry. Hang-ups without a reason are retried only
+  // kMostHangUps times: such a peer may hang up for ever.
   bool after(const Status& why, bool told);
 
  private:
@@ -82,14 +87,14 @@ class HelloRetry {
 
 class Initiator {
  public:
-  // Connects and authenticates; afterwards greeting() is the acceptor's. `local_only` keeps to Unix
-  // sockets.
+  // Connects, over a Unix socket if one is reachable, and authenticates. Afterwards greeting() is
+  // the acceptor's.
   Status start(const Address& address, const Crypto& crypto, ByteView greeting, Deadline deadline);
   ByteView greeting() const { return their_greeting_; }
-  // Whether the link runs over a Unix socket, over which descriptors can pass.
+  // Whether the connection is a Unix socket, which can pass descriptors.
   bool local() const { return local_; }
   const PeerCredentials& credentials() const { return credentials_; }
-  // Why it does not.
+  // Why the connection is not a Unix socket.
   const std::string& why_not_local() const { return why_not_local_; }
 
   struct Answer {
@@ -100,7 +105,7 @@ class Initiator {
   Result<Answer> exchange(ByteView offer, std::vector<int> fds, Deadline deadline);
   Status confirm(ByteView verdict, Deadline deadline);
   MessageSocket take_socket() { return std::move(socket_); }
-  // After a failure: the other side has asked to try again.
+  // After a failure: whether the acceptor asked for a retry.
   bool is_told_to_retry() const { return told_to_retry_; }
 
  private:

@@ -15,7 +15,7 @@
 
 namespace oh {
 
-// One connection whose hello is under way. Waits for Hello, then Offer, then Confirm.
+// One connection in its handshake: waits for Hello, then Offer, then Confirm.
 class Listener::Stranger : public Watcher::Handler {
  public:
   Stranger(Listener& owner, UniqueFd fd)
@@ -29,7 +29,7 @@ class Listener::Stranger : public Watcher::Handler {
   const ConnectionSource& source() const { return caller_.source; }
   Stage stage() const { return stage_; }
 
-  // Identifies the stranger and handles what it has sent already. False: drop it.
+  // Identifies the stranger and handles the messages that have already arrived. False: drop it.
   bool begin() {
     Status status = identify();
     return stays(status.ok() ? step() : status);
@@ -135,7 +135,7 @@ class Listener::Stranger : public Watcher::Handler {
     OH_ASSIGN_OR_RETURN(link_, acceptor_->on_offer(std::move(offer)));
     expected_ = Hello::kConfirm;
     stage_ = kProven;
-    // The time that our side took does not count.
+    // Restart the deadline: the time that on_offer() took does not count against the initiator.
     until_ = now_ns() + owner_.hello_timeout_ns_;
     return socket_.send(static_cast<uint8_t>(Hello::kAnswer), link_->answer(), {}, link_->fds());
   }
@@ -172,7 +172,8 @@ Status Listener::add(UniqueFd listening) {
 
 void Listener::admit(UniqueFd fd) {
   auto stranger = std::make_shared<Stranger>(*this, std::move(fd));
-  // Most of those who mean well have said hello by now.
+  // Serve at once, before other strangers can displace it: an honest initiator's Hello has usually
+  // arrived.
   if (!stranger->begin()) return;
   auto who = Watcher::Who::kStranger;
   if (!watcher_.add(stranger->fd(), EPOLLIN, stranger, who).ok()) return;
@@ -186,7 +187,7 @@ void Listener::enter(std::shared_ptr<Stranger> stranger, Stage stage) {
   if (auto other = rooms_[stage].enter(std::move(stranger), source, until)) displace(*other);
 }
 
-// Drops a stranger to make room, and asks it to try again.
+// Drops a stranger to make room, and asks it to retry.
 void Listener::displace(Stranger& stranger) {
   stranger.refuse(error(kComeAgain, "too many connections here have not authenticated yet"));
   watcher_.remove(stranger.fd());
@@ -219,7 +220,7 @@ void Listener::drop_late() {
   set_timer();
 }
 
-// One for all: later strangers have later deadlines.
+// One timer serves all strangers: later ones have later deadlines.
 void Listener::set_timer() {
   if (timer_set_) return;
   int64_t next = INT64_MAX;

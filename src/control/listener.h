@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The accepting side of the hello: listening sockets, and a state machine per stranger. A stranger
-// has until the deadline to authenticate, may send messages of a few kilobytes only, and costs
-// nothing but a descriptor. When too many are about, the oldest of the source with the most is told
-// to come again. Strangers that have named an endpoint of ours do not compete with those that have
-// not, and authenticated ones do not compete.
+// The accepting side of the handshake: listening sockets, and a state machine per stranger (an
+// unauthenticated connection). A stranger has a deadline to authenticate and may send small
+// messages only. When there are too many strangers, the listener drops the oldest of the source
+// with the most connections and asks it to retry. Strangers that have named a local endpoint and
+// those that have not are counted apart; the number of authenticated connections is not limited.
 //
 // Threading: runs on the watcher's thread; add() and close() from any thread.
 #pragma once
@@ -23,37 +23,37 @@
 
 namespace oh {
 
-// An authenticated initiator's wish.
+// The offer of an authenticated initiator.
 struct IncomingOffer {
   Bytes greeting;
   Bytes offer;
   std::vector<UniqueFd> fds;
-  bool lost_fds = false;  // as MessageSocket says
+  bool lost_fds = false;  // see MessageSocket::Message
   PeerCredentials credentials;
   bool local = false;
 };
 
-// What an acceptor made of an offer; lives until the initiator confirms or goes away.
+// A link that an acceptor has set up for an offer; lives until the initiator confirms or hangs up.
 class IncomingLink {
  public:
   virtual ~IncomingLink() = default;
   virtual ByteView answer() const = 0;
   virtual std::vector<int> fds() const = 0;
-  // The initiator's verdict; the socket belongs to the link now.
+  // Delivers the initiator's verdict and passes ownership of the socket.
   virtual void confirmed(ByteView verdict, MessageSocket socket) = 0;
 };
 
-// An endpoint, as the listener sees it.
+// The listener's interface to an endpoint.
 class Acceptor {
  public:
   virtual ~Acceptor() = default;
   virtual const Key& key() const = 0;
   virtual const Crypto& crypto() const = 0;
-  // Our greeting for every Hello; must not depend on the stranger.
+  // The local greeting, sent in every Proof; must not depend on the stranger.
   virtual Bytes greeting() const = 0;
-  // Sets up our side, or says why not.
+  // Sets up the local side of the link; an error refuses the offer.
   virtual Result<std::unique_ptr<IncomingLink>> on_offer(IncomingOffer offer) = 0;
-  // Exported device memory of this process was freed: its peers are to let go of it.
+  // Exported device memory of this process was freed: peers must release their mappings of it.
   virtual void on_memory_gone(uint32_t /*number*/) {}
 };
 
@@ -63,10 +63,10 @@ class Listener {
   // `watcher` must be stopped before the listener is destroyed.
   Listener(Watcher& watcher, int64_t hello_timeout_ns, FindAcceptor find);
 
-  // Accepts links on this socket from now on.
+  // Starts to accept links on this socket.
   Status add(UniqueFd listening);
 
-  // Of the strangers that have said nothing yet, and of those that have named an endpoint.
+  // Limit of strangers before their Hello, and the same of those that have named an endpoint.
   static constexpr size_t kPlaces = 128;
 
  private:
@@ -84,13 +84,13 @@ class Listener {
   Watcher& watcher_;
   int64_t hello_timeout_ns_;
   FindAcceptor find_;
-  // The rest is the watcher's thread's.
+  // The members below are used on the watcher's thread only.
   bool timer_set_ = false;
   std::array<WaitingRoom<Stranger>, kStages> rooms_{WaitingRoom<Stranger>(kPlaces),
                                                     WaitingRoom<Stranger>(kPlaces),
                                                     WaitingRoom<Stranger>(SIZE_MAX)};
   size_t displaced_ = 0;         // since the last warning
-  int64_t next_warning_at_ = 0;  // of a crowd
+  int64_t next_warning_at_ = 0;  // of the warning about displaced strangers
 };
 
 }  // namespace oh

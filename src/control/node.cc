@@ -9,7 +9,8 @@
 namespace oh {
 namespace {
 
-// The last user may be a callback on the watcher's own thread, which cannot wait for itself.
+// The last reference may be dropped by a callback on the watcher's thread, which cannot join
+// itself.
 void destroy(Node* node) {
   if (!node->watcher().on_thread()) {
     delete node;
@@ -17,7 +18,7 @@ void destroy(Node* node) {
   }
   unsigned long thread = 0;
   auto body = [](void* context) { delete static_cast<Node*>(context); };
-  // Should even that fail, the node stays: it is idle and costs a thread.
+  // If no thread can be started, the node leaks: it is idle and costs a thread.
   if (start_thread("onehop-cleanup", body, node, &thread).ok()) pthread_detach(thread);
 }
 
@@ -41,13 +42,13 @@ Result<std::shared_ptr<Node>> Node::get(const Config& config) {
   if (node && known->generation == fork_generation()) {
     Status status = node->check(config);
     if (status.ok()) return node;
-    // A node whose endpoints are all closed ends with their last handle, and blocks no new one.
+    // A node whose endpoints are all closed does not block a new one; it is destroyed with the last
+    // handle.
     if (node->has_acceptors()) return status;
     node.reset();
   }
   if (node) {
-    // A child of fork(): the parent's node has no thread here. Never touched again, never
-    // destroyed.
+    // A child of fork(): the parent's node has no thread here. Leak it.
     new std::shared_ptr<Node>(std::move(node));
   }
   std::unique_ptr<Node> made(new Node);
@@ -59,11 +60,11 @@ Result<std::shared_ptr<Node>> Node::get(const Config& config) {
 }
 
 Node::~Node() {
-  if (watcher_) watcher_->stop();  // before anything its callbacks use
+  if (watcher_) watcher_->stop();  // before the members that its callbacks use are destroyed
   if (!unix_path_.empty()) unlink(unix_path_.c_str());
 }
 
-// What all endpoints of the process share.
+// OH_ERR_CONFIG: a setting that all endpoints of the process share differs.
 Status Node::check(const Config& config) {
   auto compare = [](const char* name, const std::string& used, const std::string& wanted) {
     if (used == wanted) return Status();
@@ -97,7 +98,7 @@ Status Node::start(const Config& config) {
 }
 
 Status Node::listen(const Config& config) {
-  // A name of its own: a former node of this process may still be on its way out.
+  // A unique name: a previous node of this process may still be shutting down.
   OH_ASSIGN_OR_RETURN(Id unique, random_id());
   std::string name = "onehop-" + id_text(unique);
   Result<UniqueFd> abstract = listen_on(SocketAddress::unix_abstract(name));
@@ -137,7 +138,7 @@ Status Node::listen(const Config& config) {
   return {};
 }
 
-// The watcher joins the thread once it has ended.
+// When the sweep ends, a task on the watcher joins its thread.
 void Node::start_sweep() {
   auto join = [this] {
     std::unique_ptr<SocketSweep> ended;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Node: what all endpoints of a process share: the watcher's thread, the listening sockets (one
-// Unix name, one Unix path, one TCP port), and the table of endpoints that may be connected to.
+// Node: shared by all endpoints of a process. It owns the watcher's thread, the listening sockets
+// (one Unix name, one Unix path, one TCP port), and the table of endpoints that accept links.
 //
 // Threading: any thread.
 #pragma once
@@ -19,8 +19,8 @@ namespace oh {
 
 class Node {
  public:
-  // The process's node; made by the first endpoint with its configuration, gone with the last.
-  // OH_ERR_CONFIG: this configuration asks for other sockets than those which open endpoints use.
+  // The process's node: the first endpoint creates it with its configuration, the last one destroys
+  // it. OH_ERR_CONFIG: `config` requires different sockets than those of the open endpoints.
   static Result<std::shared_ptr<Node>> get(const Config& config);
   ~Node();
 
@@ -31,14 +31,14 @@ class Node {
   void remove_acceptor(const Id& endpoint);
   std::shared_ptr<Acceptor> find_acceptor(const Id& endpoint);
   bool has_acceptors();
-  // An endpoint uses a GPU near this NUMA node, or does not any more. The watcher runs there as
-  // long as that is so of all of them.
+  // Counts the endpoints whose GPU is near this NUMA node. While all counted endpoints are near the
+  // same node, the watcher runs there.
   void add_numa(int node);
   void remove_numa(int node);
-  // Tells all of them.
+  // Calls on_memory_gone() of all acceptors.
   void memory_gone(uint32_t number);
 
-  // Fills in how this process is reached.
+  // Fills in the process id, the label and the socket addresses of this process.
   void describe(Address* address) const;
 
  private:
@@ -60,9 +60,9 @@ class Node {
   void place_watcher() OH_REQUIRES(mutex_);
 
   Mutex mutex_;
-  std::map<int, size_t> numa_nodes_ OH_GUARDED_BY(mutex_);  // endpoints near each
+  std::map<int, size_t> numa_nodes_ OH_GUARDED_BY(mutex_);  // number of endpoints per node
   std::map<Id, std::weak_ptr<Acceptor>> acceptors_ OH_GUARDED_BY(mutex_);
-  std::unique_ptr<SocketSweep> sweep_ OH_GUARDED_BY(mutex_);  // while it runs; uses the watcher
+  std::unique_ptr<SocketSweep> sweep_ OH_GUARDED_BY(mutex_);  // null unless it runs; uses watcher_
 };
 
 }  // namespace oh

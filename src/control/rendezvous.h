@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rendezvous: N ranks exchange their addresses over one server. Each proves that it knows the key
-// (from ONEHOP_SECRET, or from the unique id), registers its rank and address, and gets the table
-// of all when the last has come.
+// Rendezvous: N ranks exchange their addresses over one server. Each rank proves that it knows the
+// key (from ONEHOP_SECRET or the unique id), registers its rank and address, and receives the table
+// of all addresses once all ranks have registered.
 //
-//   rank                                            server (in the process of rank 0, or of the id)
+//   rank                                            server (in rank 0, or where the id was made)
 //     Join      version, nonce                 ──▶
 //                                              ◀──  Challenge  nonce, MAC
 //     Register  MAC, rank, size, address       ──▶
 //                                              ◀──  Table      communicator, addresses by rank
 //     Query     (when its deadline is near)    ──▶
-//                                              ◀──  Missing    ranks that have not come
+//                                              ◀──  Missing    ranks that have not registered
 //
-// A rank that was restarted says the same, while rank 0 is in reconnect() for it, and gets Return:
-// the table of the communicator that had met, with its new address, and the number of barriers.
+// A restarted rank sends the same messages while rank 0 is in reconnect() for it. It receives
+// Return: the table of the existing communicator with the rank's new address, and the number of
+// barriers.
 //
-// Threading: a server runs on the watcher's thread; join() blocks its caller.
+// Threading: a server runs on the watcher's thread; rendezvous_join() blocks its caller.
 #pragma once
 
 #include <memory>
@@ -33,17 +34,19 @@ namespace oh {
 struct RendezvousTable {
   Id communicator{};
   std::vector<Bytes> addresses;  // by rank
-  // We came back to a communicator that had met; its barriers so far.
+  // This rank was restarted and rejoins an existing communicator, which has passed `barriers`
+  // barriers.
   bool returned = false;
   uint64_t barriers = 0;
 };
 
-// The key of a tcp:// rendezvous: from the secret, or a public one where the address is loopback.
+// The key of a tcp:// rendezvous, derived from the secret. Without a secret it is a public
+// constant, which only loopback addresses may use; OH_ERR_AUTH otherwise.
 Result<Key> rendezvous_key(const Crypto& crypto, const std::string& secret,
                            const std::vector<SocketAddress>& hosts, const std::string& url);
 
-// Keeps a server running; destroying it stops the server, from any thread: its port is free then,
-// and ranks that have not read their table yet still may.
+// Handle of a running server. Its destructor stops the server, from any thread: the port is free
+// when it returns. Ranks may still read a table that was sent to them.
 class RendezvousServer {
  public:
   virtual ~RendezvousServer() = default;
@@ -55,21 +58,21 @@ struct Registration {
   Bytes address;
 };
 
-// A communicator that has met, as ranks come back to it that were restarted.
+// An existing communicator that restarted ranks rejoin.
 class ReturnGate {
  public:
   virtual ~ReturnGate() = default;
-  // What the rank has to know: encode_return(). OH_AGAIN: it is not awaited now, and tries again.
-  // On the watcher's thread.
+  // Returns the rank's Return message (encode_return()). OH_AGAIN: the communicator does not expect
+  // this rank now; the rank retries. On the watcher's thread.
   virtual Result<Bytes> on_return(const Registration& registration) = 0;
 };
-// Serves one communicator on exactly this address, which a former server may still have for a
-// moment. With a gate: serves ranks that come back to a communicator that has met.
+// Serves one communicator on exactly this address; retries for a few seconds while a previous
+// server still holds the port. With a gate: serves restarted ranks that rejoin a communicator.
 Result<std::unique_ptr<RendezvousServer>> rendezvous_serve(
     std::shared_ptr<Node> node, const Crypto& crypto, const Key& key, const SocketAddress& address,
     const Config& config, Deadline deadline, const std::weak_ptr<ReturnGate>* gate = nullptr);
-// Serves one communicator on a free port of the range, until all of its ranks have their table or
-// the timeout has passed; returns the unique id that all ranks join with.
+// Serves one communicator on a free port of the configured range until all of its ranks have read
+// their table or the timeout has passed. Returns the unique id with which all ranks join.
 Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& crypto,
                                    const Config& config);
 
@@ -81,9 +84,9 @@ struct RendezvousJoin {
   Bytes address;
 };
 
-// Joins and waits for the table; where the server goes away, or does not serve yet, again until the
-// deadline. Its error then names the ranks that did not come. OH_ERR_CANCELLED: by the deadline's
-// other end.
+// Joins and waits for the table. Retries until the deadline while there is no server yet or the
+// server closes the connection. OH_ERR_TIMEOUT: its text names the ranks that have not registered,
+// or says why no server was reached. OH_ERR_CANCELLED: the deadline was cancelled.
 Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,
                                         Deadline deadline);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kQueryTime = 200 * kMillisecond;
 
-// Between two attempts, ever longer.
+// Exponential back-off between two attempts.
 class Pauses {
  public:
   void wait() {
@@ -46,8 +46,8 @@ Result<MessageSocket::Message> receive_challenge(MessageSocket& socket, Deadline
   return error(OH_ERR_PROTOCOL, "a message of type %u with %zu bytes came", message.type, size);
 }
 
-// No challenge has come from `where`: a port that a rendezvous had before, or will have, may be
-// another program's now.
+// The error when `where` sent no challenge. The port may belong to another program now, before the
+// rendezvous has opened it or after it was closed; then the caller retries.
 Status without_challenge(const Status& why, const std::string& where) {
   switch (why.code()) {
     case OH_ERR_PROTOCOL:
@@ -66,7 +66,7 @@ Status without_challenge(const Status& why, const std::string& where) {
 
 Status authenticate(const Crypto& crypto, const RendezvousJoin& join, MessageSocket& socket,
                     Deadline deadline) {
-  // Asked now: a connection that breaks has none.
+  // Query it now: a broken connection has no peer address.
   Result<SocketAddress> where = other_end(socket.fd());
   uint8_t nonce[kHelloNonce];
   int result = os().getrandom(nonce, sizeof(nonce));
@@ -91,7 +91,7 @@ Status authenticate(const Crypto& crypto, const RendezvousJoin& join, MessageSoc
                      encode_registration(ours, join.rank, join.size, join.address));
 }
 
-// At the deadline: names the ranks that have not registered.
+// The timeout error, which names the ranks that have not registered.
 Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket, Deadline deadline) {
   Deadline soon = Deadline::after(kQueryTime);
   std::string who = "an unknown number of ranks";
@@ -109,7 +109,7 @@ Status name_the_missing(const RendezvousJoin& join, MessageSocket& socket, Deadl
                    join.rank, who.c_str());
 }
 
-// One attempt. OH_ERR_UNREACHABLE: no server; OH_ERR_PEER_LOST: the server went away.
+// One attempt. OH_ERR_UNREACHABLE: no server; OH_ERR_PEER_LOST: the server closed the connection.
 Result<RendezvousTable> join_once(const Crypto& crypto, const RendezvousJoin& join,
                                   Deadline deadline) {
   Result<UniqueFd> fd = connect_to(join.hosts, deadline);
@@ -137,14 +137,14 @@ Result<RendezvousTable> join_once(const Crypto& crypto, const RendezvousJoin& jo
 Result<RendezvousTable> rendezvous_join(const Crypto& crypto, const RendezvousJoin& join,
                                         Deadline deadline) {
   Pauses pauses;
-  std::string before;  // why the attempt before failed: the deadline may cut the last one short
+  std::string before;  // why the previous attempt failed: the deadline may cut the last one short
   while (true) {
     Result<RendezvousTable> table = join_once(crypto, join, deadline);
     if (table.ok()) return table;
     std::string why = table.status().text();
     oh_status code = table.status().code();
-    // The server may start after us, and one that goes away is that of a former communicator, or of
-    // a rank 0 that gave up and may come again.
+    // The server may start later than this rank. A server that closes the connection belongs to a
+    // previous communicator, or to a rank 0 that gave up and may restart.
     bool may_come = code == OH_ERR_UNREACHABLE || code == OH_ERR_PEER_LOST;
     if (may_come && !deadline.passed()) {
       before = std::move(why);

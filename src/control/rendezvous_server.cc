@@ -21,7 +21,7 @@ namespace {
 
 class Server;
 
-// One connection to the server. Everything here runs on the watcher's thread.
+// One connection to the server. Threading: the watcher's thread.
 class Guest : public Watcher::Handler, public std::enable_shared_from_this<Guest> {
  public:
   Guest(const std::shared_ptr<Server>& server, UniqueFd fd)
@@ -68,7 +68,7 @@ class Server final : public std::enable_shared_from_this<Server> {
         hello_timeout_ns_(config.hello_timeout_ns()),
         peer_timeout_ns_(config.peer_timeout_ns()) {}
 
-  // From now on for ranks that come back.
+  // Makes this a server for restarted ranks. Call it before start().
   void set_gate(const std::weak_ptr<ReturnGate>& gate) {
     gate_ = gate;
     returning_ = true;
@@ -76,7 +76,7 @@ class Server final : public std::enable_shared_from_this<Server> {
 
   Status start(std::vector<UniqueFd> listening) {
     for (UniqueFd& socket : listening) {
-      // Holds the server, and is held by the watcher: until stop().
+      // It holds the server, and the watcher holds it, until stop().
       accepting_.push_back(std::make_shared<Accepting>(
           watcher(), std::move(socket),
           [self = shared_from_this()](UniqueFd fd) { self->receive(std::move(fd)); }));
@@ -85,7 +85,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     return {};
   }
 
-  // Lets go of the port, and of all guests that no table is on its way to; on the watcher's thread.
+  // Closes the port and drops all guests that have not been sent a table. On the watcher's thread.
   void stop() {
     std::shared_ptr<Server> self = shared_from_this();
     stop_listening();
@@ -99,7 +99,7 @@ class Server final : public std::enable_shared_from_this<Server> {
 
   void receive(UniqueFd fd) {
     send_at_once(fd.get());
-    // A rank that waits here and whose host dies gives its number back.
+    // If the host of a waiting rank dies, its connection fails and its rank is free again.
     give_up_after(fd.get(), peer_timeout_ns_);
     Result<Caller> caller = identify_caller(fd.get());
     if (!caller.ok()) return;
@@ -107,7 +107,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     auto who = Watcher::Who::kStranger;
     if (!watcher().add(guest->fd(), EPOLLIN, guest, who).ok()) return;
     guests_.insert(guest);
-    // Guests that have not registered make room for new ones.
+    // A new guest may displace one that has not registered.
     std::shared_ptr<Guest> displaced =
         newcomers_.enter(guest, caller->source, now_ns() + hello_timeout_ns_);
     if (displaced) {
@@ -126,7 +126,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     std::shared_ptr<ReturnGate> gate = gate_.lock();
     if (!gate) return error(OH_ERR_PEER_LOST, "the communicator was closed");
     Result<Bytes> known = gate->on_return(registration);
-    // Without a word: it tries again.
+    // Hang up without a refusal: the rank retries.
     if (known.status().code() == OH_AGAIN) return Status(OH_ERR_PEER_LOST, known.status().text());
     OH_RETURN_IF_ERROR(known.status());
     served_ = shared_from_this();
@@ -152,16 +152,16 @@ class Server final : public std::enable_shared_from_this<Server> {
     addresses.reserve(size_);
     for (auto& [rank, guest] : ranks_) addresses.push_back(guest->registration().address);
     Bytes table = encode_table(communicator_, addresses);
-    // A rank that joins from now on is of the next communicator: it finds no server yet, and tries
-    // again.
+    // A rank that joins from now on belongs to the next communicator: it finds no server yet and
+    // retries.
     stop_listening();
     while (std::shared_ptr<Guest> guest = newcomers_.take_late(INT64_MAX)) guest->leave();
     for (auto& [rank, guest] : ranks_) {
-      // A guest that is gone is noticed by its own handler.
+      // The guest's own handler notices a lost connection.
       (void)guest->send_table(Meeting::kTable, table).ok();
       (void)watcher().modify(guest->fd(), EPOLLIN | EPOLLOUT).ok();
     }
-    // Until they have read it they are all that holds this server.
+    // The server holds itself until the last guest has disconnected.
     served_ = shared_from_this();
   }
 
@@ -177,7 +177,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     return bytes;
   }
 
-  // From now on its events come before those of strangers.
+  // Registers an authenticated guest as known: its events are served before those of strangers.
   Status recognize(Guest& guest) {
     std::shared_ptr<Guest> held = newcomers_.leave(&guest);
     watcher().remove(guest.fd());
@@ -190,7 +190,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     newcomers_.leave(guest.get());
     auto entry = ranks_.find(guest->registration().rank);
     if (guest->registered() && entry != ranks_.end() && entry->second == guest) {
-      ranks_.erase(entry);  // that rank may come again
+      ranks_.erase(entry);  // the rank may register again
       if (ranks_.empty()) size_ = 0;
     }
     if (guests_.empty()) served_.reset();
@@ -211,7 +211,7 @@ class Server final : public std::enable_shared_from_this<Server> {
     set_timer();
   }
 
-  // One for all: later guests have later deadlines.
+  // One timer serves all guests: later ones have later deadlines.
   void set_timer() {
     if (timer_set_ || newcomers_.empty()) return;
     timer_set_ = true;
@@ -235,15 +235,15 @@ class Server final : public std::enable_shared_from_this<Server> {
   const int64_t hello_timeout_ns_;
   const int64_t peer_timeout_ns_;
   static constexpr size_t kMaxNewcomers = 256;
-  // For ranks to read their table, once the communicator of rank 0 is closed.
+  // How long ranks may still read their table after the server was stopped.
   static constexpr int64_t kFarewell = 5 * kSecond;
   std::vector<std::shared_ptr<Accepting>> accepting_;
-  std::shared_ptr<Server> served_;  // itself, while guests with a table are there
+  std::shared_ptr<Server> served_;  // itself, while guests with a table are connected
   std::weak_ptr<ReturnGate> gate_;
   bool returning_ = false;
-  uint32_t size_ = 0;  // as the first rank said
+  uint32_t size_ = 0;  // of the communicator, from the first registration; 0: none yet
   std::set<std::shared_ptr<Guest>> guests_;
-  WaitingRoom<Guest> newcomers_{kMaxNewcomers};  // who have not registered
+  WaitingRoom<Guest> newcomers_{kMaxNewcomers};  // guests that have not registered
   bool timer_set_ = false;
   std::map<uint32_t, std::shared_ptr<Guest>> ranks_;
 };
@@ -285,7 +285,7 @@ Status Guest::step(Server& server) {
       return error(OH_ERR_PROTOCOL, "a rendezvous message of type %u out of turn", message->type);
     }
   }
-  // Messages that have been read already do not wake the watcher.
+  // epoll does not report messages that have already been read from the socket.
   if (socket_.has_message()) {
     server.watcher().post([self = shared_from_this()] { self->on_ready(EPOLLIN); });
   }
@@ -313,7 +313,7 @@ Status Guest::on_register(Server& server, ByteView payload) {
   return {};
 }
 
-// Stops the server when its owner goes, and returns when its port is free.
+// Its destructor stops the server and returns when the port is free.
 class Running final : public RendezvousServer {
  public:
   Running(std::shared_ptr<Node> node, std::shared_ptr<Server> server)
@@ -331,7 +331,7 @@ class Running final : public RendezvousServer {
       server.reset();
       stopped->set_value();
     });
-    // A watcher that has failed never comes to it.
+    // A bounded wait: a watcher that has failed runs no task.
     port_is_free.wait_for(std::chrono::seconds(10));
   }
 
@@ -353,7 +353,7 @@ Result<std::shared_ptr<Server>> start_server(const std::shared_ptr<Node>& node,
   return started;
 }
 
-// A former server of this port, in another process, may be about to stop.
+// Retries while the port is in use: a previous server, in another process, may be about to stop.
 Result<UniqueFd> listen_patiently(const SocketAddress& address, Deadline deadline) {
   constexpr int64_t kPatience = 5 * kSecond;
   constexpr int64_t kPause = 5 * kMillisecond;
@@ -409,7 +409,7 @@ Result<Bytes> rendezvous_unique_id(std::shared_ptr<Node> node, const Crypto& cry
   id.label = "rendezvous";
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Server> server,
                       start_server(node, crypto, id.key, std::move(listening), config));
-  // Registered with the watcher, it lives until it stops.
+  // The watcher's handlers hold the server until it stops.
   std::weak_ptr<Server> weak = server;
   node->watcher().post_at(now_ns() + config.timeout_ns(), [weak] {
     if (std::shared_ptr<Server> late = weak.lock()) late->stop();

@@ -21,7 +21,7 @@ namespace oh {
 namespace {
 
 constexpr std::string_view kPrefix = "onehop-";
-// Of a file that is not listened on yet.
+// Prefix of a file before listen().
 constexpr std::string_view kNewPrefix = "onehop~";
 constexpr size_t kIdDigits = 32;
 
@@ -32,8 +32,8 @@ bool is_socket_name(std::string_view name) {
          name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Whether a refused connection proves that no process listens: on a file system that several hosts
-// share all hosts but the owner's refuse it.
+// Whether only this host uses the file system, so that a refused connection proves that no process
+// listens. On a shared file system every host but the owner's refuses the connection.
 bool is_of_one_host(int folder) {
   constexpr long kXfs = 0x58465342;
   constexpr long kZfs = 0x2fc12fc1;
@@ -55,15 +55,16 @@ UniqueFd unix_socket() {
   return UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// Whether a process of our network namespace has this abstract name. It is not disturbed by the
-// question.
+// Whether a process in this network namespace has bound the abstract name. The probe does not
+// connect, so that process does not notice it.
 bool is_bound(const std::string& name) {
   UniqueFd fd = unix_socket();
   SocketAddress address = SocketAddress::unix_abstract(name);
   return fd.valid() && bind(fd.get(), address.get(), address.size) < 0 && errno == EADDRINUSE;
 }
 
-// A full backlog, a stopped process and another user's file do not refuse in this way.
+// ECONNREFUSED means that no process listens: a full backlog, a stopped process and another user's
+// file give other errors.
 bool is_refused(const std::string& path) {
   UniqueFd fd = unix_socket();
   SocketAddress address = SocketAddress::unix_path(path);
@@ -81,7 +82,7 @@ Result<UniqueFd> listen_on_file(const std::string& folder, const std::string& na
     OH_ASSIGN_OR_RETURN(UniqueFd fd, listen_on(SocketAddress::unix_path(fresh)));
     if (std::rename(fresh.c_str(), path.c_str()) == 0) return fd;
     int failure = errno;
-    // Another process took it for left behind, before it was listened on.
+    // Another process swept it as stale between bind() and listen().
     if (failure == ENOENT && attempt < kAttempts) continue;
     unlink(fresh.c_str());
     return Status::from_errno(OH_ERR_SYSTEM, failure, "rename to " + path);
@@ -114,8 +115,8 @@ void SocketSweep::sweep() const {
   }
 }
 
-// Others may sweep at the same time, and owners leave. An id is used once, so a name that was found
-// without an owner gets none later; the owner of a new file notices that it is gone.
+// Safe against concurrent sweeps and exiting owners: an id is used once, so a name without an owner
+// never gets one. listen_on_file() notices if its new file was removed.
 void SocketSweep::remove_if_left(int folder, const char* name) const {
   struct stat status{};
   if (fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Socket files, by which processes with separate network namespaces reach each other. While a
-// process lives, its file "onehop-<id>" is listened on; a killed process leaves it behind, and the
-// next one removes it.
+// Socket files, over which processes in separate network namespaces connect. A process listens on
+// its file "onehop-<id>" while it lives. A killed process leaves its file behind; the next process
+// removes it.
 //
 // Threading: any thread.
 #pragma once
@@ -18,15 +18,15 @@
 
 namespace oh {
 
-// Listens on the file `name` of the folder. It appears under this name once it is listened on:
-// a refused connection to it means that its process is gone.
+// Listens on the file `name` in the folder. The file gets this name only after listen(), so a
+// refused connection means that the process has ended.
 Result<UniqueFd> listen_on_file(const std::string& folder, const std::string& name);
 
-// A thread that removes this user's socket files in a folder on which no process listens: removing
-// many takes a busy disk a while. Destroying it ends the thread.
+// A thread that removes this user's stale socket files (no process listens) from a folder; removing
+// many of them on a busy disk takes time. The destructor stops and joins the thread.
 class SocketSweep {
  public:
-  // Null where there can be no thread. `ended` is the thread's last call: join it then.
+  // Null if no thread can be started. The thread calls `ended` last; then destroy the sweep.
   static std::unique_ptr<SocketSweep> start(const std::string& folder, std::function<void()> ended);
   ~SocketSweep();
   SocketSweep(const SocketSweep&) = delete;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WaitingRoom: connections that have a limited time and a limited number of places to prove who
-// they are. When one too many comes, the oldest of the source with the most goes, so that a source
-// that floods displaces its own connections first.
+// WaitingRoom: unauthenticated connections, limited in time and number. A connection beyond the
+// limit displaces the oldest one of the source with the most connections, so a flooding source
+// displaces its own connections first.
 //
 // Threading: one thread.
 #pragma once
@@ -25,7 +25,7 @@ class WaitingRoom {
 
   bool empty() const { return guests_.empty(); }
 
-  // Returns the guest that the new one displaces, or null.
+  // Adds a guest with the deadline `until`. Returns the guest that it displaces, or null.
   std::shared_ptr<Guest> enter(std::shared_ptr<Guest> guest, const ConnectionSource& source,
                                int64_t until) {
     auto count = counts_.try_emplace(source, 0).first;
@@ -40,18 +40,18 @@ class WaitingRoom {
                              [most](const Entry& entry) { return entry.count->second == most; }));
   }
 
-  // Null: not here.
+  // Removes and returns the guest; null if it is not in the room.
   std::shared_ptr<Guest> leave(const Guest* guest) {
     auto entry = std::find_if(guests_.begin(), guests_.end(),
                               [guest](const Entry& each) { return each.guest.get() == guest; });
     return entry == guests_.end() ? nullptr : take(entry);
   }
 
-  // One whose time is over, or null.
+  // Removes and returns a guest whose deadline has passed, or null.
   std::shared_ptr<Guest> take_late(int64_t now) {
     return empty() || next_deadline() > now ? nullptr : take(guests_.begin());
   }
-  // Of the oldest; not when empty.
+  // The earliest deadline. Precondition: not empty.
   int64_t next_deadline() const { return guests_.front().until; }
 
  private:
@@ -70,8 +70,8 @@ class WaitingRoom {
   }
 
   const size_t places_;
-  std::list<Entry> guests_;  // by deadline, and so by age
-  Counts counts_;            // connections of each source
+  std::list<Entry> guests_;  // sorted by deadline, and so by age
+  Counts counts_;            // connections per source
 };
 
 }  // namespace oh

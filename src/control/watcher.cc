@@ -18,7 +18,7 @@ namespace oh {
 
 namespace {
 
-// Without a serial number, as no handler has.
+// Adds one of the watcher's own descriptors. Its serial is zero, which no handler has.
 Status watch_own(int epoll, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
@@ -49,7 +49,7 @@ void Watcher::stop() {
   if (!thread_ || stopping_.exchange(true)) return;
   wake();
   join_thread(thread_);
-  // Handlers may call us while they are destroyed.
+  // Destroyed after the lock is released: destructors of handlers may call the watcher.
   std::unordered_map<int, Entry> entries;
   std::multimap<int64_t, Task> tasks;
   MutexLock lock(mutex_);
@@ -88,7 +88,7 @@ Status Watcher::modify(int fd, uint32_t events) {
 }
 
 void Watcher::remove(int fd) {
-  std::shared_ptr<Handler> last;  // destroyed outside of the lock
+  std::shared_ptr<Handler> last;  // destroyed after the lock is released
   MutexLock lock(mutex_);
   auto found = entries_.find(fd);
   if (found == entries_.end()) return;
@@ -107,7 +107,7 @@ void Watcher::post_at(int64_t at, Task task) {
 
 void Watcher::wake() {
   uint64_t one = 1;
-  // Full means that a wake-up is pending already.
+  // EAGAIN means that a wake-up is already pending.
   [[maybe_unused]] ssize_t written = write(event_.get(), &one, sizeof(one));
 }
 

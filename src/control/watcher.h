@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The watcher: one thread per process, asleep in epoll on sockets, process descriptors and timers.
-// It accepts links, notices deaths and carries control messages. It issues no copies of GPU memory
-// and never waits for a peer.
+// The watcher: one thread per process that waits in epoll for sockets, process descriptors and
+// timers. It accepts links, detects dead peers and carries control messages. It issues no copies of
+// GPU memory and never waits for a peer.
 //
-// It works in turns: all links, processes and timers that are ready, then a few of the strangers,
-// so that a flood of those delays the others by at most one turn. A callback does a bounded
-// amount of work; the descriptor, if it is still ready, or a task brings the rest in the next turn.
+// In each turn it serves all ready links, processes and timers, then a few strangers, so a flood of
+// strangers delays the others by at most one turn. A callback does a bounded amount of work; the
+// rest follows in the next turn, since the descriptor is still ready or the callback posts a task.
 //
-// Threading: any thread may call; callbacks run on the watcher's thread, without any of its locks.
+// Threading: any thread; callbacks run on the watcher's thread, without the watcher's lock.
 #pragma once
 
 #include <sys/epoll.h>
@@ -29,21 +29,21 @@ namespace oh {
 
 class Watcher {
  public:
-  // Kept alive by the watcher while registered, and during a callback.
+  // The watcher holds a reference while the handler is registered, and during a callback.
   class Handler {
    public:
     virtual ~Handler() = default;
-    // `events` as of epoll. May still come once after remove() from another thread.
+    // `events`: epoll's. May still be called once after remove() from another thread.
     virtual void on_ready(uint32_t events) = 0;
   };
   using Task = std::function<void()>;
-  // Strangers: connections that have not authenticated, and the sockets that they come from.
+  // Strangers: unauthenticated connections, and the listening sockets that accept them.
   enum class Who { kKnown, kStranger };
   static constexpr int kStrangersAtOnce = 16;
 
   static Result<std::unique_ptr<Watcher>> start();
   ~Watcher() { stop(); }
-  // Afterwards no callback runs; idempotent. Not on the watcher's thread.
+  // Joins the thread: no callback runs afterwards. Idempotent. Not on the watcher's thread.
   void stop();
 
   Status add(int fd, uint32_t events, std::shared_ptr<Handler> handler, Who who = Who::kKnown);
@@ -55,7 +55,7 @@ class Watcher {
   void post_at(int64_t at, Task task);
 
   bool on_thread() const;
-  // Where its thread runs from now on; -1: wherever it may.
+  // Moves the thread to the CPUs of a NUMA node; -1: to all CPUs that it may use.
   void move_to(int numa_node);
 
  private:
@@ -69,12 +69,12 @@ class Watcher {
   int64_t until_next_task();
   void wake();
 
-  UniqueFd epoll_;      // of the known, `strangers_` and `event_`
-  UniqueFd strangers_;  // an epoll of its own
+  UniqueFd epoll_;      // epoll of the known descriptors, `strangers_` and `event_`
+  UniqueFd strangers_;  // epoll of the strangers
   UniqueFd event_;
   unsigned long thread_ = 0;
   std::atomic<bool> stopping_{false};
-  ThreadPlace place_;  // touched on its thread only
+  ThreadPlace place_;  // used on the watcher's thread only
 
   Mutex mutex_;
   struct Entry {

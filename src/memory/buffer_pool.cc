@@ -5,14 +5,14 @@
 
 namespace oh {
 namespace {
-constexpr uint64_t kAtOnce = 4;  // buffers that are made together
-constexpr size_t kLow = 2;       // so few left are few
+constexpr uint64_t kAtOnce = 4;  // buffers per slab
+constexpr size_t kLow = 2;       // with fewer free buffers, grow_if_low() allocates
 }  // namespace
 
 BufferPool::BufferPool(MakeMemory make, uint64_t buffer_size, uint32_t most, size_t lines)
     : make_(std::move(make)), buffer_size_(buffer_size), most_(most), lines_(lines) {}
 
-// Until so many are free.
+// Allocates a slab, up to the limit, unless `least` buffers are free.
 Status BufferPool::grow(size_t least) {
   MutexLock growth(growth_mutex_);
   uint64_t more;
@@ -82,7 +82,7 @@ void BufferPool::grow_if_low() {
     MutexLock lock(mutex_);
     if (free_.size() >= kLow || stats_.buffers == limit()) return;
   }
-  // Where it fails it is tried again, and told, when there is none left.
+  // Ignore a failure: take() tries again and reports it when no buffer is left.
   (void)grow(kLow).ok();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Export record: how a piece of memory is described to another process. A list of chunks, because
-// one range of addresses may consist of several allocations, each with a handle of its own.
+// Export record: the description of a range of memory for another process. It is a list of chunks,
+// because one address range may consist of several allocations, each with its own handle.
 //
 //   | base 8 | length 8 | chunks 4 | { offset 8 | length 8 | kind 1 | handle bytes } … |
 //
@@ -17,13 +17,13 @@
 namespace oh {
 
 enum class ChunkKind : uint8_t {
-  kPrivate = 1,  // host memory of the process; no handle
+  kPrivate = 1,  // private host memory; no handle
   kShared = 2,  // a shared block or an exported piece of device memory; handle: its number, 4 bytes
-  // Device memory, in the record of an export. Descriptors travel beside it, in the chunks' order.
+  // Device memory. Descriptors are passed beside the record, in the order of the chunks.
   kCudaIpc = 3,      // one cudaMalloc allocation; handle: 64 bytes for cuIpcOpenMemHandle
   kCudaFd = 4,       // one VMM allocation; a descriptor, no handle
   kCudaPool = 5,     // from an exportable pool; the pool's descriptor; handle: 64 bytes
-  kCudaPrivate = 6,  // cannot be mapped by others
+  kCudaPrivate = 6,  // other processes cannot map it
 };
 
 struct ExportChunk {
@@ -37,12 +37,12 @@ struct ExportRecord {
   static constexpr uint32_t kMaxChunks = 65536;
   static constexpr size_t kMaxHandle = 256;
 
-  uint64_t base = 0;  // address in the owner
+  uint64_t base = 0;  // address in the owner's process
   uint64_t length = 0;
-  std::vector<ExportChunk> chunks;  // ascending; they cover [0, length) without gap or overlap
+  std::vector<ExportChunk> chunks;  // ascending; cover [0, length) without gap or overlap
 
   void encode(Writer& writer) const;
-  // OH_ERR_PROTOCOL unless all of the above holds.
+  // OH_ERR_PROTOCOL: truncated, or the chunks violate an invariant above.
   static Result<ExportRecord> decode(Reader& reader);
 };
 

@@ -22,7 +22,7 @@ struct Chunk {
   PointerFacts facts;
   uint64_t base = 0;
   uint64_t length = 0;
-  bool vmm = false;  // another piece may follow
+  bool vmm = false;  // another allocation may follow it
 };
 
 // The allocation at `address`.
@@ -37,8 +37,8 @@ Result<Chunk> chunk_at(const Driver& driver, uint64_t address) {
                  "its transfers have ended",
                  ull(address));
   }
-  // The mapping of VMM memory is one piece of the reserved range; that of cudaMalloc and of pools
-  // may be shared by several allocations, whose own extent is the range.
+  // A VMM mapping is one allocation in the reserved range. A mapping of cudaMalloc or of a pool may
+  // hold several allocations; their own extent is the range that the driver reports.
   chunk.vmm = !facts.legacy_ipc && !facts.pool && !facts.managed && facts.mapping_base != 0;
   chunk.base = chunk.vmm ? facts.mapping_base : facts.range_start;
   chunk.length = chunk.vmm ? facts.mapping_size : facts.range_size;
@@ -49,7 +49,8 @@ Result<Chunk> chunk_at(const Driver& driver, uint64_t address) {
   return chunk;
 }
 
-// The driver refused: fatal if it would refuse everything, else a reason not to map the memory.
+// Handles a driver error: returns it if it would fail for any memory, else stores it as the reason
+// why this memory cannot be mapped.
 Status refused(GpuExport& made, const Status& status) {
   const oh_status code = status.code();
   if (code == OH_ERR_DEVICE || code == OH_ERR_CLOSED || code == OH_ERR_NO_RESOURCE) return status;
@@ -83,7 +84,7 @@ Status export_ipc(const Driver& driver, const Chunk& chunk, ExportChunk& out, Gp
 }
 
 Status export_pool(const Driver& driver, const Chunk& chunk, ExportChunk& out, GpuExport& made) {
-  // The pool first: before it has been exported once, the driver exports none of its pointers.
+  // Export the pool first: the driver exports pointers only of a pool that was exported once.
   int fd = -1;
   Code code = driver.pool_export(&fd, chunk.facts.pool, cuda::kHandleTypePosixFd, 0);
   if (code != kSuccess) {
@@ -116,7 +117,7 @@ Status export_vmm(const Driver& driver, const Chunk& chunk, ExportChunk& out, Gp
   return {};
 }
 
-// Why memory without a handle has none, and the remedy.
+// Why the memory has no handle, and the remedy.
 std::string why_private(const PointerFacts& facts) {
   if (facts.managed) {
     return "managed memory moves between host and devices and has no handle: allocate with "
@@ -136,7 +137,7 @@ std::string why_private(const PointerFacts& facts) {
          "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR (PyTorch's expandable segments do)";
 }
 
-// The handle of its kind, or the reason why there is none.
+// Obtains the handle of the chunk's kind, or sets `why_not`.
 Status give_handle(const Driver& driver, const Chunk& chunk, ExportChunk& out, GpuExport& made) {
   const PointerFacts& facts = chunk.facts;
   const bool by_fd = (facts.handle_types & cuda::kHandleTypePosixFd) != 0;
@@ -156,13 +157,13 @@ Status give_handle(const Driver& driver, const Chunk& chunk, ExportChunk& out, G
   return {};
 }
 
-// Appends the chunk, with a handle if its kind has one.
+// Appends the chunk to the record, with a handle if its kind has one.
 Status add(const Driver& driver, const Chunk& chunk, GpuExport& made) {
   ExportChunk out;
   out.offset = chunk.base - made.record.base;
   out.length = chunk.length;
   out.kind = ChunkKind::kCudaPrivate;
-  // Once one chunk cannot be mapped, handles of the others are of no use.
+  // Once one chunk cannot be mapped, handles of the others are useless.
   if (made.mappable()) OH_RETURN_IF_ERROR(give_handle(driver, chunk, out, made));
   made.record.chunks.push_back(std::move(out));
   made.record.length += chunk.length;
@@ -170,7 +171,8 @@ Status add(const Driver& driver, const Chunk& chunk, GpuExport& made) {
   return {};
 }
 
-// A handle may be of what came to the address after we looked.
+// Verifies the buffer ids after the handles were obtained: the memory may have been freed and the
+// address reused meanwhile. OH_ERR_FAULT: it was.
 Status still_there(const Driver& driver, const GpuExport& made) {
   for (size_t i = 0; i < made.buffer_ids.size(); ++i) {
     const uint64_t base = made.record.base + made.record.chunks[i].offset;
@@ -227,7 +229,7 @@ Result<std::shared_ptr<GpuExport>> make_gpu_export(const Driver& driver, uint64_
     OH_RETURN_IF_ERROR(walk(driver, first, data, size, *made));
   }
   if (made->mappable()) return made;
-  // Descriptors of the pieces before the one that has none.
+  // Drop the handles of the chunks before the one that has none.
   made->fds.clear();
   for (ExportChunk& chunk : made->record.chunks) {
     chunk.kind = ChunkKind::kCudaPrivate;

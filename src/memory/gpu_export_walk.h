@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How device memory becomes an export: the allocations under a range are walked one by one, and
-// each gives the handle that its kind has.
+// Exports device memory: walks the allocations of a range and obtains a handle for each, by its
+// kind.
 //
 //   cudaMalloc         one allocation                    legacy IPC handle
 //   memory pool        one allocation                    descriptor of the pool, pointer data
-//   VMM                pieces, one after the other       a descriptor each
+//   VMM                contiguous allocations            one descriptor each
 //   anything else      one allocation                    none, and a remedy
 //
 // Threading: any thread.
@@ -17,10 +17,11 @@
 
 namespace oh {
 
-// All but its number. OH_ERR_FAULT: a piece of the range is not mapped.
+// Makes the export of [data, data + size), without its number. Memory that other processes cannot
+// map has an export too, with `why_not`. OH_ERR_FAULT: part of the range is not mapped.
 Result<std::shared_ptr<GpuExport>> make_gpu_export(const cuda::Driver& driver, uint64_t data,
                                                    uint64_t size);
-// Never the same twice in a process.
+// A number that is unique in the process.
 uint32_t next_gpu_export_number();
 
 }  // namespace oh

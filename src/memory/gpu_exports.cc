@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exports that are known, and whether their memory is still there. How one is made is in
-// gpu_export_walk.cc.
+// The table of exports, and the checks that their memory still exists. gpu_export_walk.cc makes the
+// exports.
 #include <mutex>
 
 #include "memory/gpu_export_walk.h"
@@ -12,7 +12,7 @@
 namespace oh {
 namespace {
 
-// Exports of VMM memory may overlap: how many that start before an address are looked at.
+// Exports of VMM memory may overlap: how many that start before an address a look-up checks.
 constexpr int kLookBack = 8;
 
 bool covers(const ExportRecord& record, uint64_t data, uint64_t size) {
@@ -26,7 +26,7 @@ bool overlaps(const ExportRecord& record, uint64_t data, uint64_t size) {
 
 enum class Life { kSame, kGone, kUnknown };
 
-// Whether the allocations in [data, data + size) are those that were exported.
+// Whether the allocations in [data, data + size) are still those that were exported.
 Life life(const cuda::Driver& driver, const GpuExport& made, uint64_t data, uint64_t size) {
   for (size_t i = 0; i < made.record.chunks.size(); ++i) {
     const ExportChunk& chunk = made.record.chunks[i];
@@ -43,7 +43,7 @@ Life life(const cuda::Driver& driver, const GpuExport& made, uint64_t data, uint
 }  // namespace
 
 GpuExports& GpuExports::instance() {
-  // One per process: a child of fork() has neither the descriptors nor the driver.
+  // A child of fork() gets a new instance: it has neither the descriptors nor the driver.
   static std::mutex* const mutex = new std::mutex;
   static GpuExports* exports = nullptr;
   static uint32_t generation = 0;
@@ -92,7 +92,7 @@ Result<std::shared_ptr<const GpuExport>> GpuExports::find(const cuda::Driver& dr
   if (Export there = find_known(driver, data, size)) return there;
   OH_ASSIGN_OR_RETURN(std::shared_ptr<GpuExport> made, make_gpu_export(driver, from, size));
   MutexLock lock(mutex_);
-  // Another thread may have been faster: one of both stays.
+  // Another thread may have exported it meanwhile: keep that export.
   Export other = known_locked(from, size);
   if (other && other->buffer_ids == made->buffer_ids) return other;
   made->number = next_gpu_export_number();

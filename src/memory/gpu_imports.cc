@@ -7,11 +7,11 @@
 
 namespace oh {
 
-// Lets its mapping go when the last holder lets go of it: from then on it waits to be closed.
+// Its destructor queues the mapping to be closed.
 struct ImportedGpuBlock final : ImportedBlock {
   explicit ImportedGpuBlock(GpuImports& imports) : home(imports) {}
   ~ImportedGpuBlock() override {
-    // In a child of fork() there is no driver to give it back to.
+    // In a child of fork() the driver is not usable: leak the mapping.
     if (mapping.gpu && mapping.gpu->driver().usable().ok()) home.discard(std::move(mapping));
   }
   ImportedGpuBlock(const ImportedGpuBlock&) = delete;
@@ -22,7 +22,7 @@ struct ImportedGpuBlock final : ImportedBlock {
 };
 
 GpuImports& GpuImports::instance() {
-  // One per process: a child of fork() has none of the mappings.
+  // A child of fork() gets a new instance: it has none of the mappings.
   static std::mutex* const mutex = new std::mutex;
   static GpuImports* imports = nullptr;
   static uint32_t generation = 0;
@@ -41,7 +41,8 @@ std::shared_ptr<ImportedBlock> GpuImports::known_locked(const Key& key) const {
 
 namespace {
 
-// The owner's number is the peer's word, and so is what it says of it now.
+// Returns the existing mapping if the record matches it: the peer may describe the same number
+// differently.
 Result<std::shared_ptr<ImportedBlock>> same(const std::shared_ptr<ImportedBlock>& block,
                                             const ExportRecord& record) {
   if (block->remote_base == record.base && block->size == record.length) return block;
@@ -51,7 +52,8 @@ Result<std::shared_ptr<ImportedBlock>> same(const std::shared_ptr<ImportedBlock>
                static_cast<unsigned long long>(record.base));
 }
 
-// What a failure to map means for the path: the endpoint lives on unless its device does not.
+// Converts a failure to map: the path is not viable, unless the error concerns the device, the
+// process or the protocol.
 Status not_viable(const cuda::Gpu& gpu, const Status& status) {
   switch (status.code()) {
     case OH_ERR_DEVICE:
@@ -73,7 +75,7 @@ Result<std::shared_ptr<ImportedBlock>> GpuImports::open(const std::shared_ptr<cu
                                                         const ExportRecord& record,
                                                         std::vector<UniqueFd> fds) {
   const Key key{owner, number, &gpu->driver(), gpu->facts().ordinal};
-  // Blocks are let go of outside of the lock, which their end takes: those declared before it.
+  // Declared before the lock, so that they are released after it: a block's destructor takes it.
   std::shared_ptr<ImportedBlock> first;
   {
     MutexLock lock(mutex_);
@@ -94,7 +96,7 @@ Result<std::shared_ptr<ImportedBlock>> GpuImports::open(const std::shared_ptr<cu
   block->count();
   std::shared_ptr<ImportedBlock> made = std::move(block);
   MutexLock lock(mutex_);
-  // Another thread may have been faster: ours is queued to be closed.
+  // Another thread may have mapped it meanwhile: `made` is then queued to be closed.
   first = known_locked(key);
   if (first) return same(first, record);
   std::erase_if(blocks_, [](const auto& entry) { return entry.second.expired(); });

@@ -15,7 +15,7 @@ using cuda::Driver;
 using cuda::kSuccess;
 namespace symbol = cuda::symbol;
 
-// Drivers take a descriptor as if it were an address.
+// The driver's API takes a descriptor as a void pointer.
 void* as_handle(const UniqueFd& fd) {
   return reinterpret_cast<void*>(static_cast<uintptr_t>(fd.get()));
 }
@@ -24,7 +24,7 @@ cuda::AccessDesc access_of(const cuda::Gpu& gpu) {
   return {{cuda::kLocationDevice, gpu.facts().ordinal}, cuda::kAccessReadWrite};
 }
 
-// The length is the peer's word; what was mapped is not.
+// Checks the length that the peer claims against the extent that the driver reports.
 Status check_extent(const Driver& driver, cuda::DevicePtr address, uint64_t length) {
   OH_ASSIGN_OR_RETURN(cuda::PointerFacts there,
                       cuda::pointer_facts(driver, address, cuda::Depth::kPlace));
@@ -40,7 +40,7 @@ Status map_ipc(const Driver& driver, const ExportRecord& record, GpuMapping& map
   cuda::IpcHandle handle;
   std::memcpy(handle.bytes, record.chunks[0].handle.data(), sizeof(handle.bytes));
   cuda::DevicePtr address = 0;
-  // Lazy peer access: without it a process would first need a context on the owner's device.
+  // Without lazy peer access this process would first need a context on the owner's device.
   Code code = driver.ipc_open(&address, handle, cuda::kIpcLazyPeerAccess);
   if (code != kSuccess) {
     return driver.failure(code, symbol::ipc_open, strf("%llu bytes", ull(record.length)));
@@ -70,7 +70,7 @@ Status map_pool(const Driver& driver, const ExportRecord& record, const UniqueFd
   return check_extent(driver, address, record.length);
 }
 
-// One piece, behind those that are mapped.
+// Maps one chunk behind those already mapped.
 Status map_piece(const Driver& driver, const ExportChunk& chunk, const UniqueFd& fd,
                  GpuMapping& mapping) {
   cuda::AllocationHandle handle = 0;
@@ -119,7 +119,7 @@ Status map_vmm(const Driver& driver, const ExportRecord& record, const std::vect
   return {};
 }
 
-// No caller of a close can handle its failure.
+// Logs a failed release: no caller can handle it.
 void expect(const Driver& driver, Code code, const char* call, uint64_t address) {
   if (code == kSuccess) return;
   Status status = driver.failure(code, call, strf("0x%llx", ull(address)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory of another process as the driver maps it, and how that is undone.
+// Maps and unmaps device memory of another process.
 //
 // Threading: any thread.
 #pragma once
@@ -11,14 +11,15 @@
 
 namespace oh {
 
-// Whether a record that came from another process describes memory that can be mapped at all.
-// OH_ERR_PROTOCOL: it makes no sense. OH_ERR_NOT_VIABLE: it is not for others, or of mixed kinds.
+// Checks whether a peer's record, with `fds` descriptors, describes mappable memory.
+// OH_ERR_PROTOCOL: the record is malformed. OH_ERR_NOT_VIABLE: the memory has no handle, or its
+// chunks cannot be mapped as one.
 Status check_gpu_record(const ExportRecord& record, size_t fds);
 
-// Maps a record that passed. Nothing is left behind on failure.
+// Maps a record that passed check_gpu_record(). On failure nothing stays mapped.
 Result<GpuMapping> map_gpu_record(const std::shared_ptr<cuda::Gpu>& gpu, const ExportRecord& record,
                                   const std::vector<UniqueFd>& fds);
-// Releases all that was mapped, even in part. When the context is lost there is nothing to do.
+// Unmaps a complete or partial mapping. Does nothing when the context is lost.
 void unmap_gpu(GpuMapping mapping);
 
 }  // namespace oh

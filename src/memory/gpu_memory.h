@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory: what kind a pointer is, how it is described to other processes, and how theirs is
-// mapped here.
+// Device memory: classifies pointers, exports local memory to other processes, and imports theirs.
 //
 // A range of device memory consists of one allocation (cudaMalloc, a pool) or of several (VMM:
-// PyTorch's expandable segments). Each is known by its buffer id, which the driver never uses
-// again: an id that has changed means that the memory was freed, whatever is at its address now.
-// No lock is held over a driver call here.
+// PyTorch's expandable segments). Each allocation has a buffer id, which the driver never reuses: a
+// changed id means that the memory was freed, whatever is at its address now. No lock is held
+// during a driver call.
 //
 // Threading: any thread.
 #pragma once
@@ -29,32 +28,32 @@
 namespace oh {
 
 enum class Placement : uint8_t {
-  kHost,     // the CPU may touch it: pageable, pinned
-  kDevice,   // of one device
-  kManaged,  // moves between host and devices; only the copy engine touches it here
+  kHost,     // CPU-accessible: pageable or pinned
+  kDevice,   // memory of one device
+  kManaged,  // migrates between host and devices; only the copy engine accesses it here
 };
 
 struct MemoryFacts {
   Placement placement = Placement::kHost;
   cuda::Device device = 0;
-  uint64_t buffer_id = 0;  // of the allocation that holds the first byte
+  uint64_t buffer_id = 0;  // of the allocation of the first byte
 };
 
-// What [data, data + size) is. OH_ERR_FAULT: device memory that was freed, or of another process's
-// context, or that does not reach that far.
+// Classifies [data, data + size). OH_ERR_FAULT: the device memory was freed, is not mapped, or ends
+// before the range does.
 Result<MemoryFacts> classify(const cuda::Driver& driver, const void* data, uint64_t size);
 
-// Device memory of ours as others get it. Immutable; the descriptors are open while it lives.
+// An export of local device memory. Immutable; the descriptors stay open while it lives.
 struct GpuExport {
-  uint32_t number = 0;  // as of a SharedBlock; the highest bit is set
+  uint32_t number = 0;  // like SharedBlock::number, with the highest bit set
   cuda::Device device = 0;
   cuda::Uuid uuid{};
   ExportRecord record;               // base and length cover whole allocations
-  std::vector<uint64_t> buffer_ids;  // of its chunks
-  std::vector<UniqueFd> fds;         // of the chunks that have one, in order
-  std::string why_not;               // not empty: it cannot be mapped by others, and the remedy
-  bool for_kernels = true;           // of one device, where it stays
-  // Registered regions that it stands for, or 1 for a slab: while there are any, it is not retired.
+  std::vector<uint64_t> buffer_ids;  // one per chunk
+  std::vector<UniqueFd> fds;         // of the chunks that have one, in their order
+  std::string why_not;               // if not empty: why others cannot map it, and the remedy
+  bool for_kernels = true;           // on one device and not managed
+  // Registered regions in this memory; 1 for a slab. Not retired while it is not zero.
   mutable std::atomic<uint32_t> regions{0};
   bool mappable() const { return why_not.empty(); }
 };
@@ -64,18 +63,19 @@ class GpuExports {
   static constexpr uint32_t kNumberBit = 1u << 31;
   static GpuExports& instance();
 
-  // The export that covers [data, data + size), device memory: a known one whose allocations are
-  // still the same, or a new one. Memory that cannot be mapped by others gives one, too.
+  // The export that covers [data, data + size) of device memory: a known one whose allocations are
+  // unchanged, or a new one. Memory that others cannot map has an export too (mappable()).
   Result<std::shared_ptr<const GpuExport>> find(const cuda::Driver& driver, const void* data,
                                                 uint64_t size);
-  // Only one that is known already, else null: one question to the driver.
+  // The same, but only a known export, else null. Costs one driver query per allocation.
   std::shared_ptr<const GpuExport> find_known(const cuda::Driver& driver, const void* data,
                                               uint64_t size);
   std::shared_ptr<const GpuExport> find(uint32_t number) const;
-  // Forgets those whose memory was freed, and returns their numbers. Called every 100 ms by the
-  // watcher: a free is not observable otherwise.
+  // Removes the exports whose memory was freed and returns their numbers. The watcher polls it
+  // every 100 ms, because the driver does not report frees.
   std::vector<uint32_t> sweep(const cuda::Driver& driver);
-  // Forgets all that overlap the range and stand for no region: its owner is about to free it.
+  // Removes the exports that overlap the range and hold no region, and returns their numbers. Call
+  // it before the memory is freed.
   std::vector<uint32_t> retire(const void* data, uint64_t size);
   size_t size() const;
 
@@ -87,34 +87,35 @@ class GpuExports {
   mutable Mutex mutex_;
   std::map<uint64_t, Export> by_base_ OH_GUARDED_BY(mutex_);
   std::map<uint32_t, Export> by_number_ OH_GUARDED_BY(mutex_);
-  std::vector<uint32_t> found_gone_ OH_GUARDED_BY(mutex_);  // by find(), for the next sweep()
+  std::vector<uint32_t> found_gone_ OH_GUARDED_BY(mutex_);  // removed by find(), until sweep()
 };
 
-// What the driver gave for another process's memory, and has to get back.
+// The driver's resources of one mapping of another process's memory.
 struct GpuMapping {
   std::shared_ptr<cuda::Gpu> gpu;
   ChunkKind kind = ChunkKind::kCudaPrivate;
   cuda::DevicePtr address = 0;  // as the driver returned it
-  uint64_t reserved = 0;        // bytes of addresses; VMM only
-  uint64_t mapped = 0;          // bytes of them that are mapped, from the start
+  uint64_t reserved = 0;        // bytes of the reserved address range; VMM only
+  uint64_t mapped = 0;          // bytes mapped, from the start of that range
   cuda::MemoryPool pool = nullptr;
 };
 
-// Device memory of another process, mapped here once per device, owner and number. When the last
-// holder lets go it is queued to be closed: closing takes hundreds of microseconds and may block.
+// Device memory of other processes, mapped once per device, owner and number. When the last
+// reference is released the mapping is queued for close_unused(): closing takes hundreds of
+// microseconds and may block.
 class GpuImports {
  public:
   static GpuImports& instance();
 
-  // Maps it for `gpu`. OH_ERR_NOT_VIABLE: not between these devices, or not at all; the text says
-  // why. OH_ERR_PROTOCOL: the record makes no sense.
+  // Maps the record's memory for `gpu`, or returns its existing mapping. OH_ERR_NOT_VIABLE: this
+  // device cannot map it; the text gives the reason. OH_ERR_PROTOCOL: the record is malformed.
   Result<std::shared_ptr<ImportedBlock>> open(const std::shared_ptr<cuda::Gpu>& gpu,
                                               const Id& owner, uint32_t number,
                                               const ExportRecord& record,
                                               std::vector<UniqueFd> fds);
-  // Closes unused mappings; returns how many. Not on a data path.
+  // Closes unused mappings and returns their number. Not on a data path.
   size_t close_unused();
-  // Mappings that exist, with those that wait to be closed.
+  // Number of mappings, including those queued to be closed.
   size_t size() const;
 
  private:
@@ -126,7 +127,7 @@ class GpuImports {
   mutable Mutex mutex_;
   std::map<Key, std::weak_ptr<ImportedBlock>> blocks_ OH_GUARDED_BY(mutex_);
   std::vector<GpuMapping> unused_ OH_GUARDED_BY(mutex_);
-  std::atomic<size_t> mappings_{0};  // relaxed: a count, nothing is ordered by it
+  std::atomic<size_t> mappings_{0};  // relaxed: a counter that orders nothing
 };
 
 }  // namespace oh

@@ -21,7 +21,7 @@ Result<std::shared_ptr<ImportedBlock>> ImportCache::open(const Id& owner, uint32
   std::erase_if(blocks_, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<ImportedHostBlock>& known = blocks_[{owner, number}];
   if (std::shared_ptr<ImportedHostBlock> block = known.lock()) {
-    // The owner's name is the peer's word; the file is not.
+    // Owner and number are the peer's claims; the identity of the file is not.
     if (block->device == device && block->inode == inode && block->remote_base == remote_base &&
         block->mapping.size() == size) {
       return std::shared_ptr<ImportedBlock>(std::move(block));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Imported blocks: memory of other processes mapped here, by owner and number, one mapping each for
-// the whole process however many peers use it. A mapping lives until its last reference goes.
+// Imported blocks: memory of other processes that this process maps, by owner and number. All peers
+// share one mapping of a block, which lives until its last reference is released.
 //
 // Threading: any thread.
 #pragma once
@@ -21,21 +21,22 @@ namespace oh {
 struct ImportedBlock {
   virtual ~ImportedBlock() { g_metrics.imported_bytes.sub(counted); }
   uint32_t number = 0;
-  uint64_t remote_base = 0;  // address in its owner
+  uint64_t remote_base = 0;  // address in the owner's process
   uint8_t* local_base = nullptr;
   uint64_t size = 0;
-  bool on_device = false;  // only the copy engine may touch it
-  // Remote regions of the user's that stand for it: it is not unmapped to make room.
+  bool on_device = false;  // only the copy engine may access it
+  // Attached remote regions of the user in this block. While not zero it is not evicted.
   std::atomic<uint32_t> attached{0};
-  uint64_t counted = 0;  // bytes of it in the metrics
+  uint64_t counted = 0;  // its bytes in the metrics
 
-  // Once it is mapped.
+  // Adds it to the metrics. Call it once, after it was mapped.
   void count() {
     counted = size;
     g_metrics.imported_bytes.add(counted);
   }
 
-  // The owner's address as one of ours, or nullptr unless all of [remote, remote + size) is inside.
+  // Translates the owner's address to a local one; nullptr unless [remote, remote + bytes) is
+  // inside the block.
   uint8_t* translate(uint64_t remote, uint64_t bytes) const {
     uint64_t offset = remote - remote_base;
     if (remote < remote_base || offset > size || bytes > size - offset) return nullptr;
@@ -45,7 +46,7 @@ struct ImportedBlock {
 
 // A shared block of host memory.
 struct ImportedHostBlock final : ImportedBlock {
-  uint64_t device = 0;  // the file that is mapped
+  uint64_t device = 0;  // identity of the mapped file, with inode
   uint64_t inode = 0;
   Mapping mapping;
 };
@@ -54,10 +55,11 @@ class ImportCache {
  public:
   static ImportCache& instance();
 
-  // Maps the block, or returns its existing mapping.
+  // Maps the block, or returns its existing mapping. OH_ERR_PROTOCOL: `fd` is another file than the
+  // one mapped under this number.
   Result<std::shared_ptr<ImportedBlock>> open(const Id& owner, uint32_t number,
                                               uint64_t remote_base, uint64_t size, int fd);
-  // Mappings that are alive.
+  // Number of live mappings.
   size_t size() const;
 
  private:

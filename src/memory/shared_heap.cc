@@ -8,7 +8,7 @@
 namespace oh {
 
 SharedHeap& SharedHeap::instance() {
-  // One per process: a child of fork() keeps the mappings but has none of the descriptors.
+  // A child of fork() gets a new instance: it keeps the mappings but has none of the descriptors.
   static std::mutex* const mutex = new std::mutex;
   static SharedHeap* heap = nullptr;
   static uint32_t generation = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared blocks: memory that this process can hand to its peers (onehop.empty, oh_shared_alloc), so
-// that any transfer from or to it is one copy by plain memory access, whatever the kernel permits.
-// Where memfds are forbidden no peer shares memory with this process: blocks are memory like any.
+// Shared blocks: memory that peers on the host can map (onehop.empty, oh_shared_alloc). A transfer
+// from or to it is one copy by plain memory access and needs no permission of the kernel. Where
+// memfds are forbidden, blocks are ordinary memory that peers cannot map.
 //
 // Threading: any thread.
 #pragma once
@@ -21,7 +21,7 @@
 namespace oh {
 
 struct SharedBlock : SharedMemory {
-  uint32_t number = 0;  // unique in this process, never used again; 0 means none
+  uint32_t number = 0;  // unique in this process, never reused; 0 means none
   uint64_t base() const { return reinterpret_cast<uint64_t>(mapping.data()); }
   uint64_t size() const { return mapping.size(); }
 };
@@ -31,14 +31,15 @@ class SharedHeap {
   static SharedHeap& instance();
 
   Result<std::shared_ptr<SharedBlock>> allocate(uint64_t size);
-  // Tells the listeners, then forgets the block; its memory goes when the last user lets go.
+  // Removes the block, then calls the listeners. Its memory is unmapped with the last reference.
+  // OH_ERR_INVALID: `data` is not the start of a block.
   Status free(void* data);
-  // The block that holds all of [data, data + size), or nullptr.
+  // The block that contains [data, data + size), or nullptr.
   std::shared_ptr<SharedBlock> find(const void* data, uint64_t size) const;
   std::shared_ptr<SharedBlock> find(uint32_t number) const;
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
-  // Called for each block that is freed, with its number.
+  // Called for each freed block, with its number.
   using Listener = std::function<void(uint32_t)>;
   void add_listener(const void* key, Listener listener);
   void remove_listener(const void* key);

@@ -8,7 +8,7 @@ namespace {
 
 struct PinnedMemory final : BufferMemory {
   Mapping memory;
-  std::shared_ptr<cuda::Pinned> pinned;  // let go of before the memory is unmapped
+  std::shared_ptr<cuda::Pinned> pinned;  // released before the memory is unmapped
 };
 
 Result<std::unique_ptr<BufferMemory>> make_pinned(const std::shared_ptr<cuda::Gpu>& gpu,

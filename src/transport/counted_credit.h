@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A channel without a shared word for eager credit: it is given back by frames, a quarter of it at
-// a time.
+// A channel without a shared word for eager credit: kCredit frames return it, a quarter of it at a
+// time.
 //
-// Threading: guarded by the peer's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include "transport/channel.h"
@@ -12,7 +12,7 @@ namespace oh {
 
 class CountedCredit : public Channel {
  public:
-  // `credit`: what the other side may use of ours.
+  // `credit`: bytes that this side grants to the peer.
   explicit CountedCredit(uint64_t credit) : give_back_at_(credit / 4) {}
 
   uint64_t credit_returned() const final { return returned_; }
@@ -24,7 +24,7 @@ class CountedCredit : public Channel {
     frame.length = give_back_;
     if (push(frame)) give_back_ = 0;
   }
-  // A kCredit frame arrived.
+  // Handles a kCredit frame.
   void add_credit(uint64_t bytes) { returned_ += bytes; }
 
  private:

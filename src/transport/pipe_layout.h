@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The relay's pipe: buffers in host memory that both sides map, for bytes that cannot go straight
-// from one buffer into the other: between host and device memory, and between devices that do not
-// reach each other. One pipe per direction, filled and drained in order, however many transfers
-// share it.
+// The relay's pipe: bounce buffers in host memory that both sides map, for bytes that cannot be
+// copied directly: between host and device memory, and between devices without peer access. All
+// transfers of a direction share one pipe, which is filled and drained in order.
 //
 //   line i   word 8 | offset 8 | bytes 8 | slot 4 | sequence 4 | from owner 4 | lines 4
-//   word     2 p + 1: position p is full     2 p + 2: it is empty     (smaller: of a lap before)
+//   word     2 p + 1: position p is full     2 p + 2: it is empty     (smaller: of an earlier lap)
 //
-//   producer: takes the positions p, p + 1, ... (line p mod n) of a span, as many as `lines` says;
-//             fills their buffers, then the word of p
-//   consumer: empties the span that begins at p, then the word of p
+//   producer: takes the positions p, p + 1, ... (line p mod n) of a span of `lines` lines;
+//             fills their buffers, then stores the word of p
+//   consumer: drains the span that begins at p, then stores the word of p
 //
-// A span is filled and emptied with one copy each: what an engine needs between two copies is as
-// much as the copy of a line. It does not go over the end of the lines.
+// A span is filled by one copy and drained by one: the gap between two copies of an engine costs as
+// much as the copy of a line. A span does not wrap around.
 //
-// Where both buffers are on devices that reach each other, but neither can be mapped, the bytes go
-// through a slab in the consumer's device memory instead of the host's: staged, not relayed. Line i
-// then stands for part i of the slab.
+// If both buffers are on devices that reach each other but neither can be mapped, a slab in the
+// consumer's device memory replaces the buffers: the transfer is staged, not relayed. Line i then
+// stands for part i of the slab.
 //
-// Either word may be written by a copy engine behind its copy. The line names the transfer slot (in
-// the half of the side that owns it), its sequence, and where in the message the bytes belong.
+// A copy engine may store either word behind its copy. The line names the transfer slot (in the
+// half of its owner), the slot's sequence, and the bytes' offset in the message.
 //
-// Threading: one producing and one consuming side; each orders its threads by its link lock.
+// Threading: one producer and one consumer side; each serializes its threads by its link lock.
 #pragma once
 
 #include <atomic>
@@ -32,18 +31,18 @@ namespace oh {
 
 inline constexpr uint32_t kPipeLines = 8;
 inline constexpr uint32_t kMostOfSpan =
-    kPipeLines / 2;  // so that one is filled while one is emptied
+    kPipeLines / 2;  // one span is filled while another is drained
 inline constexpr uint32_t kPipeChunk = 192 * 1024;
 inline constexpr uint32_t kSlabChunk = 2 * 1024 * 1024;
 inline constexpr uint32_t kSlabSize = kPipeLines * kSlabChunk;
 
-// What begins at a line.
+// The span that begins at a line.
 struct PipeSpan {
   uint64_t offset;
   uint64_t bytes;
   uint32_t slot;
   uint32_t sequence;
-  uint32_t from_owner;  // the producer owns the slot
+  uint32_t from_owner;  // 1: the producer owns the slot
   uint32_t lines;
 };
 
@@ -52,10 +51,10 @@ struct alignas(64) PipeLine {
   PipeSpan span;
 };
 
-// The consumer's slab, once it has one.
+// The consumer's slab, if it has one.
 struct alignas(64) PipeSlab {
-  uint64_t address;              // in the consumer; written before the number
-  std::atomic<uint32_t> number;  // of its export; 0: there is none
+  uint64_t address;              // in the consumer's process; written before the number
+  std::atomic<uint32_t> number;  // of its export; 0: no slab
 };
 
 struct PipeLayout {

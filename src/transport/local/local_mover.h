@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies within one process: the other side's addresses are ours.
+// Copies within one process, where the peer's addresses are valid locally.
 //
 // Threading: any thread.
 #pragma once

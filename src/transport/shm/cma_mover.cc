@@ -15,19 +15,19 @@ namespace oh {
 Status CmaMover::read(std::span<const CopyPiece> pieces) { return move(pieces, false); }
 Status CmaMover::write(std::span<const CopyPiece> pieces) { return move(pieces, true); }
 
-// Nearly all are one piece: it does not pay for vectors that lie pages apart.
+// Nearly all copies have one piece: that case avoids the stack pages of two long vectors.
 Status CmaMover::move(std::span<const CopyPiece> pieces, bool write) {
   return pieces.size() == 1 ? move_by<1>(pieces, write) : move_by<IOV_MAX>(pieces, write);
 }
 
-// With at most so many pieces a call. Each with a stack frame of its own.
+// Moves up to kMost pieces per system call. noinline: each size has its own stack frame.
 template <size_t kMost>
 [[gnu::noinline]] Status CmaMover::move_by(std::span<const CopyPiece> pieces, bool write) {
   iovec local[kMost];
   iovec remote[kMost];
-  size_t offset = 0;  // of the first piece that a former call did not finish
+  size_t offset = 0;  // bytes of the first piece that are already moved
   while (true) {
-    // Of nothing but empty pieces the kernel moves nothing, which would look like a fault.
+    // Skip finished and empty pieces: a call with only empty ones moves 0 bytes, like a fault.
     while (!pieces.empty() && pieces.front().size == offset) {
       offset = 0;
       pieces = pieces.subspan(1);
@@ -55,7 +55,7 @@ template <size_t kMost>
                static_cast<unsigned long long>(pieces.front().remote + offset), pid_,
                static_cast<void*>(static_cast<uint8_t*>(pieces.front().local) + offset)));
     }
-    // The kernel may stop anywhere: at 2 GiB, or at the first byte it cannot reach.
+    // The kernel may stop anywhere: at 2 GiB, or at the first byte that it cannot access.
     auto left = static_cast<size_t>(moved);
     while (!pieces.empty() && left >= pieces.front().size - offset) {
       left -= pieces.front().size - offset;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Single copies between two processes by process_vm_readv and process_vm_writev. Whether the kernel
-// permits them is found out by reading a nonce, never guessed.
+// Single copies between two processes by process_vm_readv and process_vm_writev. A probe that reads
+// a nonce determines whether the kernel permits them.
 //
 // Threading: any thread.
 #pragma once
@@ -18,7 +18,8 @@ class CmaMover final : public Mover {
   Status read(std::span<const CopyPiece> pieces) override;
   Status write(std::span<const CopyPiece> pieces) override;
 
-  // Whether process `pid` can be read: `nonce_address` there must hold `expected`.
+  // Checks that process `pid` can be read: its `nonce_address` must hold `expected`.
+  // OH_ERR_NOT_VIABLE: it cannot, with the reason.
   static Status probe(int pid, uint64_t nonce_address, const uint8_t (&expected)[kNonceSize]);
 
  private:

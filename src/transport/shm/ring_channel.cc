@@ -5,8 +5,8 @@ namespace oh {
 
 RingChannel::RingChannel(Segment& segment) : out_(segment.outgoing()), in_(segment.incoming()) {}
 
-// Where a payload of `size` bytes starts when `position` bytes were placed before: on a line of its
-// own, in one piece. Both sides compute it.
+// The position of a payload of `size` bytes after `position` bytes of the payload ring are used:
+// aligned to a cache line and contiguous. Both sides compute it.
 uint64_t RingChannel::place_payload(uint64_t position, size_t size) {
   position = (position + 63) & ~uint64_t{63};
   uint64_t offset = position % kPayloadRing;
@@ -21,7 +21,7 @@ bool RingChannel::push(const Frame& frame) {
   return push_frame(frame);
 }
 
-// A short message whose payload goes into the payload ring.
+// Pushes a short message with its payload in the payload ring.
 bool RingChannel::push_beside(uint64_t tag, const uint8_t* data, size_t size) {
   Frame frame;
   frame.type = FrameType::kEager;
@@ -36,7 +36,7 @@ bool RingChannel::push_frame(const Frame& frame) {
   if (frame.payload_size) {
     start = place_payload(payload_next_, frame.payload_size);
     if (start + frame.payload_size - payload_freed_ > kPayloadRing) {
-      // acquire: pairs with pop(); the consumer's reads are over.
+      // acquire: pairs with pop(); the consumer's reads of that payload are over.
       payload_freed_ = out_.consumer.payload.load(std::memory_order_acquire);
       if (start + frame.payload_size - payload_freed_ > kPayloadRing) return false;
     }
@@ -77,7 +77,7 @@ Status RingChannel::peek(Frame* frame) {
     peeked_cells_ = kCells - head % kCells;
     return {};
   }
-  // A copy: the other side must not change what was checked.
+  // Copy the body before the checks: the peer may still write to the cell.
   FrameBody body = cell.body;
   if (!frame_from(word, body, frame) || body.payload_size > kMaxPayload) {
     return error(OH_ERR_PROTOCOL, "a cell has type %u and %u bytes of payload",
@@ -100,13 +100,13 @@ bool RingChannel::pop() {
   payload_head_ = peeked_payload_head_;
   if (payload_head_ - payload_given_ < kPayloadRing / 8) return given;
   payload_given_ = payload_head_;
-  // release: our reads are over; pairs with push().
+  // release: the reads of the payload are over; pairs with push_frame().
   in_.consumer.payload.store(payload_head_, std::memory_order_release);
   return true;
 }
 
 void RingChannel::return_credit(uint64_t bytes) {
-  // Only the consumer writes it; the producer reads a possibly old value.
+  // relaxed: only the consumer writes it, and the producer tolerates a stale value.
   uint64_t given = in_.consumer.credit.load(std::memory_order_relaxed) + bytes;
   in_.consumer.credit.store(given, std::memory_order_relaxed);
 }

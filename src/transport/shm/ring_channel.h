@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The channel in the segment: for each direction a ring of cells and a ring of payload.
+// The channel in the segment: per direction a ring of cells and a payload ring.
 //
-// A frame is published by one store of its first cell's word; the sequence in it tells new from
-// old, so the consumer never reads the producer's position. A short message goes on through the
-// cells behind the first; the consumer wipes their words, so that user's bytes are never taken for
-// a sequence. The consumer gives room back lazily, an eighth of a ring at a time.
+// The producer publishes a frame by one store of its first cell's word. The sequence in that word
+// distinguishes new frames from old ones, so the consumer never reads the producer's position. A
+// short message continues in the cells behind the first. The consumer zeroes their words, so that
+// user bytes are never mistaken for a sequence. The consumer returns room lazily, an eighth of a
+// ring at a time.
 //
-// Threading: guarded by the peer's lock; ready() may be asked without it (a stale answer is
+// Threading: guarded by the link's lock; ready() may be called without it (a stale result is
 // harmless).
 #pragma once
 
@@ -34,10 +35,10 @@ class RingChannel final : public Channel {
   size_t max_inline() const override { return kMaxShort; }
 
   bool push(const Frame& frame) override;
-  // push() of a message of at most kMaxShort bytes.
+  // Pushes a message of at most kMaxShort bytes.
   bool push_short(uint64_t tag, const uint8_t* data, size_t size) {
     size_t cells = short_cells(size);
-    // When the consumer is behind, the cells are kept for what needs them.
+    // If the consumer is behind, save cells: put the payload into the payload ring.
     if (cells > kFewCells && !is_half_empty()) return push_beside(tag, data, size);
     if (!has_cells(cells)) return false;
     Cell& cell = out_.cells[next_ % kCells];
@@ -47,8 +48,8 @@ class RingChannel final : public Channel {
     return true;
   }
 
-  // The receiving half. ready(): whether a frame is there; peek(): that frame, until pop(), or
-  // OH_ERR_PROTOCOL when it makes no sense; pop(): true when room was given back to the producer.
+  // The receiving half. ready(): whether a frame has arrived; peek(): that frame, valid until
+  // pop(), or OH_ERR_PROTOCOL if it is malformed; pop(): true if it returned room to the producer.
   bool ready() const {
     uint64_t head = head_.load(std::memory_order_relaxed);
     // acquire: pairs with publish().
@@ -57,7 +58,8 @@ class RingChannel final : public Channel {
   }
   Status peek(Frame* frame);
   bool pop();
-  // Passes over the frame that is there, if it is padding; then nothing more may be there.
+  // Skips the frame at the head if it is padding. Afterwards the ring may be empty.
+  // Precondition: ready().
   bool skip_pad() {
     uint64_t head = head_.load(std::memory_order_relaxed);
     uint64_t word = in_.cells[head % kCells].word.load(std::memory_order_acquire);
@@ -65,8 +67,8 @@ class RingChannel final : public Channel {
     consume(kCells - head % kCells);
     return true;
   }
-  // Takes the frame that is there, if it is a short message with this tag of at most `capacity`
-  // bytes. `given_back`: as of pop().
+  // Takes the frame at the head if it is a short message with this tag of at most `capacity` bytes.
+  // `given_back`: as the result of pop(). Precondition: ready().
   bool take_short(uint64_t tag, uint8_t* data, size_t capacity, size_t* size, bool* given_back) {
     Cell& cell = in_.cells[head_.load(std::memory_order_relaxed) % kCells];
     uint64_t word = cell.word.load(std::memory_order_acquire);  // pairs with publish()
@@ -81,7 +83,7 @@ class RingChannel final : public Channel {
     *given_back = consume(short_cells(*size));
     return true;
   }
-  // The same in two steps, for a caller that finds the receive by the tag.
+  // The same in two steps, for a caller that looks up the receive by the tag.
   struct Short {
     uint64_t tag;
     size_t size;
@@ -106,13 +108,13 @@ class RingChannel final : public Channel {
   void return_credit(uint64_t bytes) override;
 
  private:
-  // Never zero, which is what wiped cells and fresh segments hold.
+  // Never zero: zeroed cells and new segments hold zero.
   static uint32_t sequence_of(uint64_t position) {
     return static_cast<uint32_t>(position) << 1 | 1;
   }
   static uint8_t* payload_of(Cell& cell) { return reinterpret_cast<uint8_t*>(&cell) + 16; }
   static size_t short_cells(size_t size) { return (16 + size + 63) / 64; }
-  // Whether a short message at the head could have that size.
+  // Whether a short message of that size fits at the head; checks a size from the peer.
   bool short_fits(size_t size) const {
     return size <= kMaxShort &&
            head_.load(std::memory_order_relaxed) % kCells + short_cells(size) <= kCells;
@@ -127,7 +129,7 @@ class RingChannel final : public Channel {
   bool push_beside(uint64_t tag, const uint8_t* data, size_t size);
   bool push_frame(const Frame& frame);
 
-  // Makes room for `count` cells in one piece, if there is.
+  // Whether `count` contiguous cells are free. Pads to the end of the ring if necessary.
   bool has_cells(size_t count) {
     uint64_t end = next_ + count;
     if (next_ % kCells + count > kCells) end += kCells - next_ % kCells;
@@ -147,7 +149,7 @@ class RingChannel final : public Channel {
                     std::memory_order_release);
     next_ += cells;
   }
-  // The frame of `cells` cells at the head has been read.
+  // Advances the head past a frame of `cells` cells. True: returned room to the producer.
   bool consume(size_t cells) {
     uint64_t head = head_.load(std::memory_order_relaxed);
     for (size_t i = 1; i < cells; ++i) {
@@ -157,7 +159,7 @@ class RingChannel final : public Channel {
     head_.store(head, std::memory_order_relaxed);
     if (head - cells_given_ < kCells / 8) return false;
     cells_given_ = head;
-    // release: our reads are over; pairs with has_cells().
+    // release: the reads above are over; pairs with has_cells().
     in_.consumer.cells.store(head, std::memory_order_release);
     return true;
   }
@@ -166,7 +168,8 @@ class RingChannel final : public Channel {
   SegmentDirection& out_;
   SegmentDirection& in_;
 
-  // Producer. Positions count cells and bytes since the start; the freed ones trail the consumer.
+  // Producer. Positions count cells and bytes since the start; the freed positions lag behind the
+  // consumer's.
   uint64_t next_ = 0;
   uint64_t cells_freed_ = 0;
   uint64_t payload_next_ = 0;
@@ -177,7 +180,7 @@ class RingChannel final : public Channel {
   uint64_t cells_given_ = 0;
   uint64_t payload_head_ = 0;
   uint64_t payload_given_ = 0;
-  size_t peeked_cells_ = 1;  // of the frame last peeked at
+  size_t peeked_cells_ = 1;  // of the last peeked frame
   uint64_t peeked_payload_head_ = 0;
 };
 

@@ -5,14 +5,14 @@
 
 namespace oh {
 
-// The NUMA node of the pages is set before the first page is allocated.
+// Sets the NUMA policy before the first page is allocated.
 Status Segment::map_own(bool shared, int node) {
   Mapping mapping;
   if (shared) {
     constexpr uint64_t kAll = kSegmentSize + kPipesSize;
     OH_ASSIGN_OR_RETURN(fd_, make_memfd("onehop-pair", kAll));
     if (node >= 0) {
-      // What is said of one mapping goes for the file, and so for the pipes and the other side.
+      // The policy of one mapping applies to the file, and so to the pipes and the peer's mapping.
       OH_ASSIGN_OR_RETURN(Mapping whole, Mapping::of_fd(fd_.get(), kAll, /*populate=*/false));
       place_memory(whole.data(), whole.size(), node);
     }
@@ -30,7 +30,7 @@ Status Segment::map_own(bool shared, int node) {
 Result<std::unique_ptr<Segment>> Segment::create(bool shared, int node) {
   std::unique_ptr<Segment> segment(new Segment);
   OH_RETURN_IF_ERROR(segment->map_own(shared, node));
-  // Zero bytes are the initial state of everything but the description.
+  // Zero is the initial state of everything but the header.
   segment->layout_ = reinterpret_cast<SegmentLayout*>(segment->mapping_->data());
   SegmentHeader& header = segment->layout_->header;
   header.magic = kSegmentMagic;

@@ -10,7 +10,7 @@ bool SocketChannel::push(const Frame& frame) {
   FrameBody body = body_of(frame);
   writer.u64(cell_word(0, frame.type, frame.flags, 0));
   writer.raw({reinterpret_cast<const uint8_t*>(&body), sizeof(body)});
-  // A send that fails means that the connection is gone; the watcher finds out and fails the peer.
+  // A failed send means that the connection is lost; the watcher detects that and fails the link.
   (void)sink_.send_message(kFrameMessage, head, {frame.payload, frame.payload_size}).ok();
   return true;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The channel on the control socket, for peers without a segment. The receiving half is the
-// connection's reader: it turns each kFrameMessage into a Frame by decode_frame().
+// The channel on the control socket, for peers without a segment or UCX. The receiving half is the
+// connection's reader, which decodes each kFrameMessage by decode_frame().
 //
-// Threading: guarded by the peer's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include "base/status.h"
@@ -12,7 +12,7 @@
 
 namespace oh {
 
-// What the channel needs of the connection: queueing one message, and how much is queued.
+// The channel's interface to the connection: queues a message, and reports the queued bytes.
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
@@ -40,7 +40,8 @@ class SocketChannel final : public CountedCredit {
   MessageSink& sink_;
 };
 
-// A kFrameMessage's payload as a frame; its payload points into `message`.
+// Decodes the payload of a kFrameMessage; the frame's payload points into `message`.
+// OH_ERR_PROTOCOL: malformed.
 Status decode_frame(ByteView message, Frame* frame);
 
 }  // namespace oh

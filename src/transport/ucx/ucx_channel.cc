@@ -9,8 +9,8 @@
 namespace oh {
 namespace {
 constexpr int64_t kCloseTime = kSecond;
-// Between cards with RDMA UCX moves a message by itself, and best as a whole. Over tcp a part that
-// fits into one of its segments is put where it belongs straight from there.
+// With RDMA, UCX's rendezvous is fastest for whole messages. Over tcp a part that fits into one
+// segment is copied from UCX's segment straight to its target.
 constexpr uint64_t kMostByRdma = 1 << 30;
 constexpr uint64_t kMostByTcp = 60 * 1024;
 }  // namespace
@@ -30,7 +30,7 @@ UcxChannel::UcxChannel(std::shared_ptr<UcxWorker> worker, uint64_t peer_credit, 
 UcxChannel::~UcxChannel() {
   disconnect();
   endpoint_.worker().remove(link_);
-  // Frames that have arrived and were not handled.
+  // Drop arrived frames that were not handled.
   Frame frame;
   while (ready()) {
     (void)peek(&frame).ok();
@@ -109,7 +109,7 @@ std::shared_ptr<InFlight> UcxChannel::send_zero_copy(const Frame& frame) {
                                   .payload = {frame.payload, frame.payload_size},
                                   .asked = frame.type == FrameType::kData && !frame.eager};
   void* pointer = endpoint_.send(what, InFlight::on_over, in_flight.get());
-  // It has made a copy.
+  // UCX completed the send at once: the buffer is free.
   if (!pointer) spare_ = in_flight;
   return InFlight::begin(std::move(in_flight), pointer);
 }

@@ -11,22 +11,22 @@
 namespace oh {
 std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor) {
   std::vector<UcxSetting> settings;
-  // Before 1.17 settings of transports come from the environment only, and UCX complains of ours.
+  // Before 1.17 UCX reads options of transports from the environment only, and warns about these.
   bool of_transports = minor >= 17;
-  // Death of the peer is ours to see; without this UCX would leave shared memory for tcp.
+  // UCX must report a dead peer; without this option it would replace shared memory by tcp.
   if (of_transports) {
     settings.push_back({"POSIX_ERROR_HANDLING", "y"});
-    // A thread that creates a UCX endpoint waits in connect() for a host that does not answer: for
-    // three seconds, not for minutes. (TCP_CONN_NB would not wait, but UCX 1.13 and 1.22 abort the
-    // process where such a connection fails: "pending_count == 0".)
+    // Creating a UCX endpoint blocks in connect() if the host does not answer. Limit that to three
+    // seconds instead of minutes. (TCP_CONN_NB would not block, but UCX 1.13 and 1.22 abort the
+    // process when such a connection fails: "pending_count == 0".)
     settings.push_back({"TCP_SYN_CNT", "1"});
   }
-  // Over a network card with RDMA UCX's own thresholds are the measured ones.
+  // With RDMA, UCX's defaults are good.
   if (rdma) return settings;
-  // Over tcp a rendezvous costs more than a copy, and larger messages leave from where they are.
+  // Over tcp a rendezvous costs more than a copy; larger messages are sent zero-copy.
   settings.push_back({"RNDV_SCHEME", "put_zcopy"});
-  // A lost peer with a rendezvous under way ends the process in UCX 1.16 to 1.21, unless UCX hooks
-  // into mmap() (platform/ucx/library.cc): ucs_rcache_region_invalidate() gets no cache.
+  // UCX 1.16 to 1.21 crash when a peer is lost during a rendezvous, unless UCX hooks into mmap()
+  // (platform/ucx/library.cc): ucs_rcache_region_invalidate() gets no cache.
   const bool crashes = minor >= 16 && minor <= 21;
   settings.push_back({"RNDV_THRESH", crashes ? "inf" : "256k"});
   settings.push_back({"ZCOPY_THRESH", "16k"});
@@ -42,7 +42,7 @@ Result<const UcxContext*> UcxContext::get(const std::string& library, bool rma) 
     std::mutex mutex;
     std::map<std::pair<const ucx::Library*, bool>, std::unique_ptr<UcxContext>> all;
   };
-  // Never destroyed: endpoints may outlive whatever asked first, and exit is no time to clean up.
+  // Never destroyed: endpoints may still use it during process exit.
   static Contexts* const contexts = new Contexts;
   OH_ASSIGN_OR_RETURN(const ucx::Library* opened, ucx::Library::open(library));
   std::lock_guard lock(contexts->mutex);
@@ -63,7 +63,7 @@ Status UcxContext::start() {
   if (code != ucx::kOk) return library_->failure(code, ucx::symbol::config_read, "");
   for (const UcxSetting& setting : ucx_settings(ucx::has_rdma(), library_->minor)) {
     if (std::getenv(strf("UCX_%s", setting.name).c_str())) continue;
-    // A version that does not know it does without.
+    // Ignore options that this version does not have.
     (void)library_->config_modify(config, setting.name, setting.value);
   }
   ucx::ContextParams params;
@@ -71,7 +71,7 @@ Status UcxContext::start() {
                   ucx::ContextParams::kName;
   params.features = ucx::kFeatureAm | ucx::kFeatureWakeup;
   if (rma_) params.features |= ucx::kFeatureRma;
-  // Each endpoint's worker has a thread of its own, and memory is mapped by any.
+  // Workers of several endpoints run in different threads, and any thread may map memory.
   params.mt_workers_shared = 1;
   params.name = "onehop";
   code = library_->init(ucx::kApiMajor, ucx::kApiMinor, &params, config, &handle_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The context of UCX: one per process and library, or two, with and without remote memory access;
-// made when the first endpoint needs it and kept warm, since making one takes milliseconds.
+// UCX's context: one per process, library and use of remote memory access (RMA). Created when the
+// first endpoint needs it and never destroyed, since creating one takes milliseconds.
 //
 // Threading: any thread.
 #pragma once
@@ -13,18 +13,18 @@
 
 namespace oh {
 
-// A setting of UCX that we would rather have, where the program's environment has no UCX_<name>.
+// A UCX option that onehop sets unless the environment has UCX_<name>.
 struct UcxSetting {
   const char* name;
   const char* value;
 };
-// Those for this machine and version.
+// The settings for a machine with or without RDMA and UCX 1.`minor`.
 std::vector<UcxSetting> ucx_settings(bool rdma, unsigned minor);
 
 class UcxContext {
  public:
-  // `library` is ONEHOP_UCX_LIBRARY; with `rma` it has remote memory access, too, and is another
-  // one. OH_ERR_NOT_VIABLE: no UCX here, with the reason.
+  // `library`: ONEHOP_UCX_LIBRARY. `rma`: a context with remote memory access. OH_ERR_NOT_VIABLE:
+  // UCX cannot be used, with the reason.
   static Result<const UcxContext*> get(const std::string& library, bool rma);
 
   const ucx::Library& library() const { return *library_; }

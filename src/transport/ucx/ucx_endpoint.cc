@@ -45,7 +45,8 @@ ucx::StatusPointer UcxEndpoint::send(const Sending& what, void (*done)(void*, uc
       ucx::RequestParam::kCallback | ucx::RequestParam::kUserData | ucx::RequestParam::kMemoryType;
   param.callback.send = done;
   param.user_data = context;
-  // Only what its receiver has asked for may wait there to be fetched.
+  // Data in a rendezvous waits at the sender for the receiver's fetch, so only data that the
+  // receiver requested may use one.
   if (!what.asked) {
     param.attributes |= ucx::RequestParam::kFlags;
     param.flags = ucx::kSendEager;
@@ -78,7 +79,7 @@ bool UcxEndpoint::wait_for(void* request, Deadline deadline, const std::function
         worker_->library().request_free(request);
         return true;
       }
-      // UCX ends nothing on a link that it has given up, until it is closed.
+      // UCX completes no request of a failed endpoint until it is closed.
       if (gone || deadline.passed() || (handle_ && !why_broken_.empty())) {
         worker_->library().request_free(request);
         return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// InFlight: a user buffer that UCX has in flight: a zero-copy send, a part that is fetched, or a
-// flush. Its owner polls is_over(); until then the buffer must stay as it is.
+// InFlight: an operation that UCX has in flight: a zero-copy send, a fetch, or a flush. Its owner
+// polls is_over(); until then the user's buffer must not be changed or freed.
 //
 // Threading: is_over(): any thread. `code` may be read afterwards. The rest is guarded by the
 // worker's lock, under which UCX calls on_over().
@@ -19,21 +19,22 @@ struct InFlight {
   InFlight(UcxWorker& of, const char* by) : worker(of), call(by) {}
   bool is_over() const { return over.load(std::memory_order_acquire); }
 
-  // After it was given to UCX, which may have it still. `pointer`: what UCX's call returned.
+  // Marks the operation as in flight after UCX's call, which returned `pointer`; as over if the
+  // call has completed or failed.
   static std::shared_ptr<InFlight> begin(std::shared_ptr<InFlight> in_flight,
                                          ucx::StatusPointer pointer);
-  // One that UCX is not given, since the link has ended.
+  // An operation that is over as cancelled, without a call of UCX: the link has ended.
   static std::shared_ptr<InFlight> cancelled(std::shared_ptr<InFlight> in_flight);
   // UCX's callbacks; the context is the InFlight.
   static void on_over(void* request, ucx::Code code, void* context);
   static void on_received(void* request, ucx::Code code, size_t size, void* context);
 
   UcxWorker& worker;
-  const char* call;               // of UCX
-  std::atomic<bool> over{false};  // written once, after `code`
+  const char* call;               // name of UCX's function
+  std::atomic<bool> over{false};  // set after `code`
   ucx::Code code = ucx::kOk;
   uint8_t head[kUcxBodySize];
-  std::shared_ptr<InFlight> self;  // while UCX has it
+  std::shared_ptr<InFlight> self;  // while it is in flight
 };
 
 }  // namespace oh

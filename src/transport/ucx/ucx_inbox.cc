@@ -9,7 +9,7 @@
 
 namespace oh {
 namespace {
-// Up to this size bytes are copied rather than left in UCX's hands.
+// Payloads up to this size are copied rather than kept in UCX's buffers.
 constexpr size_t kCopied = 1024;
 
 UcxInbox::Outcome broken(std::string why) {
@@ -42,8 +42,8 @@ UcxInbox::Outcome UcxInbox::arrive(const Message& message) {
                        payload.size() + size));
   }
   arrival.rendezvous = message.rendezvous;
-  // What has been placed is in the inbox once the worker's lock is let go: a receive that is
-  // revoked finds it there.
+  // A placed payload's frame is in the inbox before the worker's lock is released, so a thread that
+  // revokes the receive finds it there.
   if (!arrival.rendezvous && size > 0) arrival.placed = place(message, arrival);
   if (head.sequence == next_sequence_ && !arrival.rendezvous && !arrival.placed) {
     ByteView bytes = size > 0 ? ByteView(static_cast<const uint8_t*>(message.data), size) : payload;
@@ -71,7 +71,7 @@ UcxInbox::Outcome UcxInbox::arrive_packed(const Message& message) {
   return take_turn(message.head, arrival, frames);
 }
 
-// Whether the target of a part, or of an eager message, has got the bytes.
+// Writes a part, or an eager message in order, to its target. False: it has none.
 bool UcxInbox::place(const Message& message, const Arrival& arrival) {
   const FrameType type = word_type(arrival.word);
   if (type == FrameType::kData && !(word_flags(arrival.word) & (kOneSided | kReply))) {
@@ -86,7 +86,7 @@ UcxInbox::Outcome UcxInbox::take_turn(const UcxHead& head, const Arrival& arriva
   if (head.sequence == next_sequence_) return deliver(arrival, payload);
   const bool kept = arrival.data && !arrival.rendezvous;
   const uint64_t size = kept ? arrival.body.payload_size : payload.size();
-  // Nothing honest comes so.
+  // An honest peer exceeds none of these limits.
   if (stash_.size() >= kMostStashed || size > kMostBytesStashed - stashed_ ||
       stash_.contains(head.sequence) || head.sequence - next_sequence_ > kMostWaiting) {
     return broken(strf("message %u came while %u is awaited", head.sequence, next_sequence_));

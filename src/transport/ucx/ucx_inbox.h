@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UcxInbox: frames of one link that have arrived over UCX, until they are handled in the order of
-// their numbers. UCX delivers in any order: what comes before its turn is stashed. Payloads that
-// have a target (ucx_targets.h) are written there at once; others wait here, copied or in UCX's
-// hands. It calls nothing of UCX: the channel gives back the data of UCX's that the inbox has done
-// with.
+// UcxInbox: the arrived frames of one link over UCX, until they are handled in the order of their
+// numbers. UCX delivers in any order, so the inbox stashes early frames. Payloads that have a
+// target (ucx_targets.h) are written there at once; others wait here, copied or in UCX's buffers.
+// The inbox does not call UCX: the channel releases UCX's buffers.
 //
-//   arrive() ──▶ in its turn? ──▶ batch ──▶ peek() | pop()
-//                  └──▶ stash ──▶ ┘ when those before it have come
+//   arrive() ──▶ in sequence? ──▶ batch ──▶ peek() | pop()
+//                  └──▶ stash ──▶ ┘ when all frames before it have arrived
 //
-// Nothing that arrives is believed: an outcome that says so ends the link.
+// Everything that arrives is checked; a violation ends the link (Outcome::broken).
 //
-// Threading: arrive() and take_stashed() are called with the worker's lock held, from UCX's
-// callbacks. peek(), pop() and take_data() are guarded by the peer's lock; ready(): any thread. The
-// two sides meet in a batch under a lock of its own, which is taken last.
+// Threading: arrive() and take_stashed() are called with the worker's lock held. peek(), pop() and
+// take_data() are guarded by the link's lock; ready(): any thread. Both pass frames through a batch
+// under `lock_`, which is taken last.
 #pragma once
 
 #include <atomic>
@@ -33,12 +32,12 @@ namespace oh {
 
 class UcxInbox {
  public:
-  // Frames that may come before their turn, or wait to be looked at; credit keeps an honest peer
-  // far below.
+  // Limits of early frames, and of frames that wait to be handled; credit keeps an honest peer far
+  // below them.
   static constexpr size_t kMostStashed = 65536;
   static constexpr size_t kMostWaiting = 1 << 20;
-  // Bytes of the former. What overtakes is on its way: an honest peer has some MiB of copies there,
-  // and parts that were asked for are written to their targets and not stashed.
+  // Limit of the bytes of early frames. An honest peer has some MiB of copies in flight; parts that
+  // were requested are written to their targets and not stashed.
   static constexpr uint64_t kMostBytesStashed = 64 << 20;
 
   explicit UcxInbox(SpinLock& worker_lock) : targets_(worker_lock) {}
@@ -47,37 +46,37 @@ class UcxInbox {
 
   UcxTargets& targets() { return targets_; }
 
-  // An active message. `header`: what follows the head in it.
+  // An active message. `header`: its header behind the head.
   struct Message {
     UcxHead head;
     ByteView header;
-    void* data = nullptr;  // of UCX
+    void* data = nullptr;  // UCX's buffer or descriptor
     size_t size = 0;
-    bool rendezvous = false;  // the data is with the sender; `data` describes it
-    bool may_keep = false;    // `data` may be kept until it is given back
+    bool rendezvous = false;  // the payload is still at the sender; `data` is UCX's descriptor
+    bool may_keep = false;    // `data` may be kept until it is released
   };
   struct Outcome {
-    bool keeps = false;  // the inbox has `data` until pop(), take_data() or take_stashed()
+    bool keeps = false;  // the inbox keeps `data` until pop(), take_data() or take_stashed()
     bool ready = false;  // frames became ready
-    Status broken;       // not ok: the peer breaks the rules, and the link ends with this text
+    Status broken;       // an error: the peer violates the protocol, and the link ends with it
   };
   Outcome arrive(const Message& message);
-  // Data of UCX's that stashed frames have. They are dropped: the link has ended.
+  // Drops the stashed frames when the link has ended. Returns UCX's buffers, to be released.
   std::vector<void*> take_stashed();
 
   bool ready() const { return waiting_.load(std::memory_order_acquire) > 0; }
-  // The first frame, until pop(); ready() has said that there is one.
+  // The first frame, valid until pop(). Precondition: ready().
   Status peek(Frame* frame);
-  // Data of UCX's that the frame had, to be given back; mostly null.
+  // Removes the first frame. Returns its UCX buffer, to be released; mostly null.
   void* pop();
-  // The data of the first frame, which is with its sender (Frame::remote), to fetch it.
+  // Takes UCX's descriptor of the first frame, whose payload is at the sender (Frame::remote).
   void* take_data();
-  // Frames that were handled so far.
+  // Frames handled so far.
   uint64_t taken() const { return taken_; }
 
  private:
-  // A frame that has come. Its payload is in `bytes` of the batch, or in `data`, or with its
-  // sender.
+  // An arrived frame. Its payload is in the batch's `bytes` at `offset`, in `data`, at its target
+  // (placed), or at the sender (rendezvous).
   struct Arrival {
     uint64_t word = 0;
     FrameBody body{};
@@ -85,9 +84,9 @@ class UcxInbox {
     void* data = nullptr;
     bool rendezvous = false;
     bool placed = false;
-    bool waits = false;  // bytes of a put that wait here
+    bool waits = false;  // it holds bytes of a put; see UcxTargets::put_handled()
   };
-  // Bytes one behind the other. A vector would write each of them twice.
+  // An append-only byte buffer. A vector would first zero the bytes that it appends.
   class Payloads {
    public:
     size_t size() const { return size_; }
@@ -106,7 +105,7 @@ class UcxInbox {
   };
   struct Stashed {
     Arrival arrival;
-    uint64_t size;  // with what UCX keeps for it
+    uint64_t size;  // of the payload, also if UCX's buffer holds it
     Bytes bytes;
   };
 
@@ -118,16 +117,16 @@ class UcxInbox {
   void enter(Arrival arrival, ByteView payload) OH_REQUIRES(lock_);
   void enter_pack(ByteView bytes) OH_REQUIRES(lock_);
 
-  // Guarded by the peer's lock.
-  Batch batch_;  // at hand
+  // Guarded by the link's lock.
+  Batch batch_;  // being handled, from position_ on
   size_t position_ = 0;
   uint64_t taken_ = 0;
 
   // Guarded by the worker's lock.
   UcxTargets targets_;
   uint32_t next_sequence_ = 0;
-  std::map<uint32_t, Stashed> stash_;  // came before their turn
-  uint64_t stashed_ = 0;               // bytes of them
+  std::map<uint32_t, Stashed> stash_;  // early frames by number
+  uint64_t stashed_ = 0;               // their bytes
 
   SpinLock lock_;  // taken last
   Batch arrived_ OH_GUARDED_BY(lock_);

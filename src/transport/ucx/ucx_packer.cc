@@ -9,31 +9,32 @@
 
 namespace oh {
 namespace {
-// What UCX keeps of a message beside its header, about.
+// Estimate of UCX's memory per message, beside the header.
 constexpr size_t kNoteCost = 512;
-// A part that is smaller goes into the next buffer.
+// A smaller part goes into the next buffer.
 constexpr size_t kLeastPart = 4096;
 }  // namespace
 
-// A copy of frames that UCX has, or may be given next. Guarded by the worker's lock.
+// A send descriptor: the copy of one frame or pack, free or in flight. Guarded by the worker's
+// lock.
 struct UcxPacker::Note {
   Note(UcxPacker* owner, size_t room)
       : packer(owner), worker(&owner->endpoint_.worker()), bytes(new uint8_t[room]) {}
   uint8_t* head() { return bytes.get(); }
 
-  UcxPacker* packer;  // null: gone before UCX was through
+  UcxPacker* packer;  // null: the packer was destroyed while the note was in flight
   UcxWorker* worker;
   bool in_flight = false;
   size_t size = 0;
   std::unique_ptr<uint8_t[]> bytes;  // header and small payload
-  PooledBuffer buffer;               // larger ones
+  PooledBuffer buffer;               // larger payload or pack
 };
 
 UcxPacker::UcxPacker(UcxEndpoint& endpoint) : endpoint_(endpoint) {}
 
 UcxPacker::~UcxPacker() {
   SpinGuard guard(endpoint_.worker().lock);
-  // UCX still reads them: they are freed when it is through.
+  // UCX still reads notes in flight: on_note_sent() frees them.
   for (std::unique_ptr<Note>& note : notes_) {
     if (!note->in_flight) continue;
     note->packer = nullptr;
@@ -79,19 +80,19 @@ void UcxPacker::send_probe(FrameType type, size_t size) {
 bool UcxPacker::push(const Frame& frame) {
   const size_t room = pool().limits().packed;
   const size_t size = kPackedHead + frame.payload_size;
-  // The buffer is ours: the peer's lock is enough.
+  // Only this packer uses the buffer: the link's lock is enough.
   if (pack_.data && frame.more && pack_size_ + size <= room) {
     pack(frame);
     return true;
   }
   SpinGuard guard(endpoint_.worker().lock);
   if (pack_.data && pack_size_ + size > room) send_pack();
-  // As on a socket: that the link is gone is found out elsewhere.
+  // As on a socket: drop the frame; the loss of the link is detected elsewhere.
   if (!endpoint_.is_usable()) return true;
   if (!pack_.data && (!frame.more || size > room)) return push_alone(frame);
   if (!pack_.data) {
     if (is_full() || turn_left_ == 0) return defer();
-    // One without bytes to speak of needs no buffer.
+    // A frame with a small payload needs no buffer.
     if (!take_buffer(&pack_)) {
       return frame.payload_size <= max_inline_ ? push_alone(frame) : defer();
     }
@@ -154,13 +155,13 @@ size_t UcxPacker::part_of_list(uint64_t left) const {
 
 // ---- Turns and the line for buffers -------------------------------------------------------------
 
-// False: the window is full, or the pool is empty, or it is another packer's turn.
+// False: the window is full, the pool is empty, or another packer is before this one in the queue.
 bool UcxPacker::take_buffer(PooledBuffer* buffer) {
   UcxPool& pool = this->pool();
   if (buffers_ >= pool.window()) return false;
   Result<PooledBuffer> taken = pool.take(this);
   if (!taken.ok()) {
-    // Where some are on their way one of those comes back.
+    // If buffers are in use, one of them will be returned; otherwise no frame can ever be sent.
     if (pool.stats().in_use == 0) {
       endpoint_.break_off("no memory to copy into: " + taken.status().text());
     }
@@ -184,7 +185,7 @@ void UcxPacker::give_buffer(PooledBuffer* buffer) {
   endpoint_.worker().let_next_go_on();
 }
 
-// There is no room now.
+// Counts a frame that must wait for room. Returns false, for push().
 bool UcxPacker::defer() {
   if (turn_left_ > 0 && !std::exchange(deferring_, true)) ++counts_.deferred;
   return false;
@@ -232,7 +233,7 @@ UcxPacker::Note* UcxPacker::take_note() {
   return note;
 }
 
-// Its header, and as much of its buffer.
+// Sends the note's header and the first `payload_size` bytes of its buffer.
 void UcxPacker::send_note(Note* note, size_t header_size, size_t payload_size) {
   note->size = kNoteCost + header_size;
   const UcxEndpoint::Sending what{.header = note->head(),
@@ -242,7 +243,7 @@ void UcxPacker::send_note(Note* note, size_t header_size, size_t payload_size) {
   release(note, endpoint_.send(what, on_note_sent, note));
 }
 
-// After it was handed to UCX: free again, or when UCX is through with it.
+// After UCX's call: frees the note if UCX has completed it, else marks it in flight.
 void UcxPacker::release(Note* note, ucx::StatusPointer pointer) {
   if (pointer && !ucx::is_error(pointer)) {
     note->in_flight = true;

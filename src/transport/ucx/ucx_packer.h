@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UcxPacker: frames that are copied on their way to UCX, and the numbers of all frames of a link.
-// Small frames are copied into a note, larger ones into a buffer of the worker's pool (ucx_pool.h).
-// Frames that follow each other at once (Frame::more) share a buffer (ucx_packing.h): one active
-// message of type kUcxPacked, whose number is the only one that they have.
+// UcxPacker: copies frames on their way to UCX, and numbers all messages of a link. It copies small
+// frames into a note (send descriptor) and larger ones into a buffer of the worker's pool
+// (ucx_pool.h). Frames that follow each other at once (Frame::more) share a buffer (ucx_packing.h)
+// and one active message of type kUcxPacked, with one number.
 //
 //   push() ──▶ note ─────────────────────▶ UCX ──▶ note is free again
 //         └──▶ pack (a pooled buffer) ──▶ note, when the pack is full or the turn ends
 //
-// UCX queues without bound: it is given no more while the copies that it holds are above a limit.
-// Where the pool has no buffer the packer waits in line for the next one.
+// UCX queues without bound: the packer gives it no more while it holds too many bytes of copies. If
+// the pool has no free buffer, the packer queues for the next one.
 //
-// Threading: guarded by the peer's lock; what UCX calls, and the functions that say so, by the
-// worker's, which the others take by themselves where they need it. push() into an open pack needs
-// the peer's lock alone.
+// Threading: guarded by the link's lock. The functions marked below, and UCX's callbacks, are
+// called with the worker's lock held; the others take it when they need it. push() into an open
+// pack needs only the link's lock.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ namespace oh {
 
 class UcxPacker {
  public:
-  // Of messages in UCX's hands, without the buffers, of which there are so many; what is above
-  // stays with the requests.
+  // Limit of the bytes of notes in flight; pooled buffers are limited by their number. Beyond it
+  // frames wait with their requests.
   static constexpr uint64_t kMostOutstanding = 1 << 20;
 
   explicit UcxPacker(UcxEndpoint& endpoint);
@@ -36,41 +36,42 @@ class UcxPacker {
   UcxPacker(const UcxPacker&) = delete;
   UcxPacker& operator=(const UcxPacker&) = delete;
 
-  // What the peer told: its number of the link, and its key. `max_inline`: payloads up to this size
-  // travel in the header. Before the first message.
+  // Sets the peer's number of the link and its key. `max_inline`: payloads up to this size travel
+  // in the header. Call it before the first message.
   void open(uint32_t link, uint32_t key, size_t max_inline);
 
   bool push(const Frame& frame);
-  // Frames with `more` are pushed between the two only. No more than so many buffers are filled;
-  // what is packed has gone to UCX afterwards, and a packer that waited for a buffer and did not
-  // ask again leaves the queue.
+  // A turn fills at most `buffers` buffers; frames with `more` are pushed only within a turn.
+  // end_turn() sends the open pack. A packer that is queued for a buffer and did not request one in
+  // this turn leaves the queue.
   void begin_turn(size_t buffers);
   void end_turn();
-  // For `buffers`: what one call of progress may fill.
+  // The value of `buffers` for one call of progress.
   size_t depth() const { return pool().limits().depth; }
-  // Nothing that needs a buffer waits any more.
+  // Leaves the queue for buffers: no frame waits for one any more.
   void leave_line();
-  // Payload of the next frame of `left` bytes, so that it fills a buffer and is in one.
+  // Payload of the next frame when `left` bytes remain: fills the open pack, or a new buffer if too
+  // little room is left.
   size_t part_of_list(uint64_t left) const;
-  // Frames that were packed so far; how often something had to wait for room.
+  // Frames packed so far; how often frames had to wait for room.
   struct Counts {
     uint64_t packed = 0;
     uint64_t deferred = 0;
   };
   const Counts& counts() const { return counts_; }
-  // Frames that were sent so far.
+  // Frames sent so far.
   uint64_t sent() const { return sent_; }
 
   // With the worker's lock held:
-  // UCX holds so many copies that it is to be given nothing more now.
+  // Whether UCX holds too many bytes of notes to be given more now.
   bool is_full() const { return outstanding_ > kMostOutstanding; }
-  // The pack goes to UCX, as a frame that does not join it must come behind it.
+  // Sends the open pack. Call it before a frame that does not join the pack, to keep the order.
   void send_pack();
-  // Header of the next frame, which gets its number; how many bytes that is.
+  // Writes the header of the next frame, with the next number; returns its size.
   size_t write_head(uint8_t* to, const Frame& frame, bool is_short);
-  // A message of `size` bytes of header: a head without a number, and zeros.
+  // Sends a header of `size` bytes: a head without a number, and zeros.
   void send_probe(FrameType type, size_t size);
-  // The link ends: drops the pack, and leaves the queue.
+  // Ends the link: drops the open pack and leaves the queue for buffers.
   void stop();
 
  private:
@@ -95,20 +96,20 @@ class UcxPacker {
   uint32_t key_ = 0;
   size_t max_inline_ = 0;
   uint64_t sent_ = 0;
-  PooledBuffer pack_;  // that frames are copied into; without data: none
+  PooledBuffer pack_;  // the open pack; no data: none
   size_t pack_size_ = 0;
-  size_t turn_left_ = SIZE_MAX;       // buffers that may be filled in this turn
-  std::atomic<bool> in_line_{false};  // for a buffer; written with the worker's lock held, relaxed
-  bool asked_ = false;                // in this turn
-  bool deferring_ = false;            // something waits for room
+  size_t turn_left_ = SIZE_MAX;       // buffers that this turn may still fill
+  std::atomic<bool> in_line_{false};  // queued for a buffer; relaxed, written under worker's lock
+  bool asked_ = false;                // has requested a buffer in this turn
+  bool deferring_ = false;            // a frame waits for room
   Counts counts_;
 
   // Guarded by the worker's lock.
   std::vector<std::unique_ptr<Note>> notes_;
   std::vector<Note*> free_notes_;
-  uint64_t outstanding_ = 0;  // bytes that UCX holds for us, without the buffers
-  uint32_t messages_ = 0;     // sent so far
-  size_t buffers_ = 0;        // of the pool that we have
+  uint64_t outstanding_ = 0;  // bytes of notes in flight, without pooled buffers
+  uint32_t messages_ = 0;     // messages sent: the next number
+  size_t buffers_ = 0;        // pooled buffers in use
 };
 
 }  // namespace oh

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames that travel together: one behind the other in the data of one active message.
+// Packed frames: several frames, one behind the other, in the data of one active message.
 //
 //   | 0 4, type 1, flags 1, 0 2 | FrameBody 56 | payload |  | ... | ... | payload |  ...
 //
@@ -14,19 +14,19 @@ namespace oh {
 
 inline constexpr size_t kPackedHead = sizeof(uint64_t) + sizeof(FrameBody);
 
-// Writes head and payload to `to`, which has room for them. How many bytes those are.
+// Writes the frame's head and payload to `to`, which must have room. Returns their size.
 size_t pack_frame(uint8_t* to, const Frame& frame);
 
-// Takes such a message apart. What it says may be anything; next() stays within `bytes`.
+// Iterates over packed frames. The bytes are untrusted; next() stays within them.
 class PackedFrames {
  public:
   explicit PackedFrames(ByteView bytes) : left_(bytes) {}
 
-  // False at the end, and where the rest makes no sense.
+  // The next frame. False at the end, or if the rest is malformed.
   bool next(uint64_t* word, FrameBody* body, ByteView* payload);
   bool at_end() const { return left_.empty(); }
 
-  // Whether all of it is frames, and there is one.
+  // Whether `bytes` consist of one or more well-formed frames.
   static bool are_whole(ByteView bytes);
 
  private:

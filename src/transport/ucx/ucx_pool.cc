@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// Known to UCX, so that a network card reads it where it is.
+// Memory registered with UCX, so that a network card can read it directly.
 class RegisteredMemory final : public BufferMemory {
  public:
   static Result<std::unique_ptr<BufferMemory>> make(const UcxContext& context, size_t bytes) {
@@ -29,7 +29,7 @@ class RegisteredMemory final : public BufferMemory {
 
  private:
   explicit RegisteredMemory(const UcxContext& context) : context_(context) {}
-  // Where UCX cannot, it treats the bytes like unregistered memory.
+  // Registers the memory. On failure UCX treats it like any unregistered memory.
   void map() {
     ucx::MapParams params;
     params.fields = ucx::MapParams::kAddress | ucx::MapParams::kLength;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UcxPool: the buffers that bytes are copied into on their way to UCX; one pool per worker, which
-// all its channels share. A channel has no more of them than its window, so that a peer who takes
-// nothing does not get hold of all.
+// UcxPool: the bounce buffers for frames on their way to UCX; one pool per worker, which all its
+// channels share. Each channel uses at most a window of them, so that a peer that receives nothing
+// does not exhaust the pool.
 //
 // Threading: guarded by the worker's lock; stats(): any thread.
 #pragma once
@@ -12,22 +12,22 @@
 
 namespace oh {
 
-// What the configuration says about it.
+// The pool's limits, from the configuration.
 struct UcxPoolLimits {
-  size_t packed = 60 * 1024;  // bytes of frames that travel together at most
-  uint32_t buffers = 64;      // of the pool
-  uint32_t window = 16;       // buffers that one channel has at once
+  size_t packed = 60 * 1024;  // bytes of packed frames in one message
+  uint32_t buffers = 64;      // buffers of the pool
+  uint32_t window = 16;       // buffers that one channel uses at once
   uint32_t depth = 8;         // buffers that one call of progress fills for a channel
 };
 
 class UcxPool {
  public:
-  // `largest_frame`: bytes that a buffer has to have room for in any case.
+  // `largest_frame`: minimum size of a buffer.
   UcxPool(const UcxContext& context, const UcxPoolLimits& limits, size_t largest_frame);
 
   const UcxPoolLimits& limits() const { return limits_; }
   size_t window() const { return window_; }
-  // Without data: there is none now; `who` is in line for the next one.
+  // As BufferPool::take(). No data: `who` is queued for the next buffer.
   Result<PooledBuffer> take(const void* who) { return pool_.take(0, who); }
   void give(PooledBuffer buffer) { pool_.give(0, buffer); }
   void forget(const void* who) { pool_.forget(0, who); }

@@ -6,11 +6,12 @@
 
 namespace oh {
 namespace {
-// In UCX's hands, of one link.
+// Limits of the requests in flight of one link.
 constexpr uint32_t kMostRequests = 256;
 constexpr uint64_t kMostBytes = 16 << 20;
 constexpr unsigned kMostTransports = 64;
-// What UCX may read of a key: for each of 64 domains of memory a length and as many bytes.
+// Maximum bytes that UCX may read of a key: a length and as many bytes for each of 64 memory
+// domains.
 constexpr size_t kMostOfKey = 64 * (1 + 255) + 1024;
 }  // namespace
 
@@ -50,7 +51,7 @@ UcxRma::UcxRma(UcxEndpoint& endpoint)
 
 bool UcxRma::is_by_card() const {
   const ucx::Library& library = worker_->library();
-  if (library.minor < 14) return false;  // it does not tell
+  if (library.minor < 14) return false;  // it does not report transports
   ucx::EndpointAttributes::Transport transports[kMostTransports];
   ucx::EndpointAttributes attributes;
   attributes.fields = ucx::EndpointAttributes::kTransports;
@@ -71,7 +72,7 @@ bool UcxRma::is_quiet() const {
 
 Result<ucx::RemoteKey> UcxRma::unpack(ByteView key) {
   ucx::RemoteKey unpacked = nullptr;
-  // It is not told how long the key is: behind one that was cut there are zeros.
+  // UCX is not given the key's length: pad it with zeros, which it reads behind a truncated key.
   Bytes padded(key.size() + kMostOfKey);
   std::copy(key.begin(), key.end(), padded.begin());
   SpinGuard guard(worker_->lock);
@@ -135,7 +136,7 @@ void UcxRma::on_moved(void* request, ucx::Code code, void* context) {
   requests->bytes -= ticket->size;
   requests->free.push_back(ticket);
   if (code != ucx::kOk && in_flight->code == ucx::kOk) in_flight->code = code;
-  // release: what a get has brought is there.
+  // release: the bytes of the gets are visible; pairs with is_over().
   if (--in_flight->requests == 0) in_flight->over.store(true, std::memory_order_release);
   worker.note_held(-1);
   worker.note_arrival();

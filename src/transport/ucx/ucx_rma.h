@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UCX's remote memory access: memory of ours that peers reach by a key, and puts and gets by keys
-// of theirs, straight from and to the user's memory.
+// UCX's remote memory access (RMA): registers local memory that peers access by a key, and puts and
+// gets by the peer's keys, directly from and to the user's memory.
 //
 //   owner: UcxMapping ──▶ key() ──▶ initiator: UcxRma::unpack() ──▶ put() | get() ──▶ flush()
 //
-// A put is through with our memory when its InFlight is over; it has come when a flush that was
-// begun behind it is.
+// When a put's InFlight is over, its local buffer is free. When a flush that began after the put is
+// over, the put is complete at the target.
 //
-// Threading: UcxMapping: any thread. UcxRma: guarded by the peer's lock; what UCX calls is guarded
-// by the worker's.
+// Threading: UcxMapping: any thread. UcxRma: guarded by the link's lock; UCX's callbacks are
+// guarded by the worker's lock.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ class UcxMapping {
   UcxMapping(const UcxMapping&) = delete;
   UcxMapping& operator=(const UcxMapping&) = delete;
 
-  // As peers get it.
+  // The packed key for peers.
   const Bytes& key() const { return key_; }
 
  private:
@@ -39,8 +39,7 @@ class UcxMapping {
   Bytes key_;
 };
 
-// What UCX has in its hands of one operation, in any number of requests: over whenever there are
-// none.
+// The requests of one operation that UCX has in flight, in any number; over while there are none.
 struct RmaInFlight : InFlight {
   RmaInFlight(UcxWorker& of, const char* by) : InFlight(of, by) { over.store(true); }
   uint32_t requests = 0;  // guarded by the worker's lock
@@ -49,48 +48,48 @@ struct RmaInFlight : InFlight {
 class UcxRma {
  public:
   explicit UcxRma(UcxEndpoint& endpoint);
-  // Whether a card does it, as far as UCX tells. Else UCX emulates it by active messages, and
-  // aborts the process when a peer dies in the middle of them.
+  // Whether UCX reports an RDMA transport for the link. Otherwise UCX emulates RMA by active
+  // messages, and may abort the process when a peer dies during an operation.
   bool is_by_card() const;
   UcxRma(const UcxRma&) = delete;
   UcxRma& operator=(const UcxRma&) = delete;
 
-  // Of one call to put() or get().
+  // Maximum bytes of one put() or get().
   static constexpr uint64_t kMostAtOnce = 1 << 20;
-  // UCX believes what is in a key (docs/protocol.md, 10).
-  static constexpr size_t kLeastKey = 9;  // UCX reads as many of any
+  // Unpacks a peer's key. UCX trusts its contents (docs/protocol.md, 10).
+  static constexpr size_t kLeastKey = 9;  // bytes that UCX reads of any key
   Result<ucx::RemoteKey> unpack(ByteView key);
-  // Of a key that no request of UCX's uses any more.
+  // Destroys a key. Precondition: no request of UCX uses it.
   void destroy(ucx::RemoteKey key);
-  // Whether UCX has no request at all.
+  // Whether no request is in flight.
   bool is_quiet() const;
 
   struct Piece {
     uint8_t* local;
     uint64_t size;
-    uint64_t remote;  // address in its owner
+    uint64_t remote;  // address in the owner's process
     ucx::RemoteKey key;
   };
-  // On behalf of `in_flight`, whose code tells of a failure, which breaks the link. UCX queues
-  // without bound: false when it is to be given no more now.
+  // Start a put or get as part of `in_flight`. A failure sets its code and breaks the link. False:
+  // too many requests or bytes are in flight; UCX itself queues without bound.
   bool put(const std::shared_ptr<RmaInFlight>& in_flight, const Piece& piece) {
     return move(in_flight, piece, /*put=*/true);
   }
   bool get(const std::shared_ptr<RmaInFlight>& in_flight, const Piece& piece) {
     return move(in_flight, piece, /*put=*/false);
   }
-  // Over when all puts before it are visible at the other side.
+  // Starts a flush, which is over when all earlier puts are visible at the target.
   std::shared_ptr<InFlight> flush();
 
  private:
   struct Requests;
-  // One of UCX's requests; they are used again and again.
+  // The context of one UCX request; reused.
   struct Ticket {
-    std::shared_ptr<Requests> owner;  // while UCX has it
+    std::shared_ptr<Requests> owner;  // while it is in flight
     std::shared_ptr<RmaInFlight> in_flight;
     uint64_t size = 0;
   };
-  // Outlives the channel where UCX does not let go.
+  // Outlives the channel while UCX still has requests.
   struct Requests {
     uint32_t count = 0;
     uint64_t bytes = 0;

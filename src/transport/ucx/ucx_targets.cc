@@ -38,7 +38,7 @@ bool UcxTargets::post_message(uint64_t tag, const Message& message) {
   }
   std::deque<Message>& messages = tags_.get(tag).messages;
   auto place = std::lower_bound(messages.begin(), messages.end(), message.number, is_before);
-  // Each is revoked by its number.
+  // A number identifies one target for revoke_message().
   if (place != messages.end() && place->number == message.number) return false;
   messages.insert(place, message);
   return true;
@@ -104,7 +104,7 @@ bool UcxTargets::write_part(const FrameBody& body, const void* data, size_t size
   return false;
 }
 
-// False: no receive is posted for it, or it does not fit.
+// False: no target is posted for the message, or it does not fit.
 bool UcxTargets::write_message(const FrameBody& body, const void* data, size_t size) {
   Tag* entry = tags_.find(body.tag);
   if (!entry) return false;
@@ -123,7 +123,7 @@ bool UcxTargets::write_in_order(uint64_t word, const FrameBody& body, const void
                                 bool* waits) {
   const FrameType type = word_type(word);
   const uint8_t flags = word_flags(word);
-  // Any other flag says that the payload is something else than the bytes.
+  // With any other flag the payload is not the bytes of the put.
   const bool put = type == FrameType::kPut && !(flags & ~kFlush);
   const bool rest = type == FrameType::kData && flags == kOneSided;
   if (type == FrameType::kAbort && (flags & kOneSided)) put_ = {};
@@ -131,7 +131,7 @@ bool UcxTargets::write_in_order(uint64_t word, const FrameBody& body, const void
     return data && write_answer(body, data, size);
   }
   if (!put && !rest) return false;
-  // acquire: pairs with put_handled(), by which they have been copied.
+  // acquire: pairs with put_handled(): earlier puts have been copied.
   if (data && waiting_.load(std::memory_order_acquire) == 0 &&
       (put ? write_put(body, data, size) : write_rest_of_put(body, data, size))) {
     return true;

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UcxTargets: memory of ours that payloads of one link are copied into straight from UCX's segment,
-// before their frames are handled. Those who know of such memory post it and revoke it; once it is
-// revoked nothing is written there. What finds no target waits in the inbox with its bytes.
+// UcxTargets: local memory into which payloads of one link are copied straight from UCX's segment,
+// before their frames are handled. Its users post and revoke targets; after revoke nothing is
+// written there. A payload without a target waits in the inbox.
 //
 //   parts of a message that was requested      post()          by the message's op
-//   eager messages, whole or not               post_message()  by tag and number
+//   eager messages, whole or in parts          post_message()  by tag and number
 //   puts into a region that was used before    post_region()   by the region's version
 //   answers to a get                           post_answers()  by the get's op
 //
-// Puts are written in the order of their frames: while the bytes of one wait in the inbox, those of
-// later ones wait there, too.
+// Puts are written in the order of their frames: while bytes of one put wait in the inbox, later
+// puts wait there too.
 //
-// Threading: everything is guarded by the worker's lock. Functions that post and revoke take it,
-// and any thread may call them. What an arrival calls is called with it held. put_handled() needs
-// neither.
+// Threading: guarded by the worker's lock. The functions that post and revoke take it; any thread
+// may call them. Those for arrivals (write_*) are called with it held. put_handled(): any thread.
 #pragma once
 
 #include <atomic>
@@ -31,32 +30,32 @@
 
 namespace oh {
 
-// Where the answers to a get go. Asked with the worker's lock held, by any thread: it looks at
-// nothing that changes.
+// The target of the answers to a get. Any thread calls it with the worker's lock held, so it reads
+// only immutable state.
 class UcxSink {
  public:
   virtual ~UcxSink() = default;
-  // Null: nowhere.
+  // The local address for `size` bytes at `offset` of a block; null: out of bounds.
   virtual uint8_t* place_of(uint32_t block, uint64_t offset, uint64_t size) const = 0;
 };
 
 class UcxTargets {
  public:
-  // Regions of one peer; puts into others go through the inbox.
+  // Limit of posted regions; puts into other regions go through the inbox.
   static constexpr size_t kMostRegions = 64;
-  // Gets; the answers to others go through the inbox.
+  // Limit of posted gets; the answers to other gets go through the inbox.
   static constexpr size_t kMostGets = 16;
 
   explicit UcxTargets(SpinLock& worker_lock) : lock_(worker_lock) {}
   UcxTargets(const UcxTargets&) = delete;
   UcxTargets& operator=(const UcxTargets&) = delete;
 
-  // Bytes [begin, begin + size) of the message `op` go to `to`. revoke(): those that begin at
-  // `begin`, or all of them.
+  // Posts `to` as the target of bytes [begin, begin + size) of the message `op`. revoke(): the
+  // target that begins at `begin`, or all targets of `op`.
   void post(uint64_t op, uint8_t* to, uint64_t begin, uint64_t size);
   void revoke(uint64_t op, std::optional<uint64_t> begin = {});
-  // The message with this number of its tag goes to `to`, if it fits. False: that number is posted
-  // already, or the link has ended.
+  // Posts the target of the message with this number of its tag. A message that does not fit is not
+  // written. False: that number is already posted, or the link has ended.
   struct Message {
     uint32_t number;
     uint32_t epoch;
@@ -65,9 +64,10 @@ class UcxTargets {
     bool has_come;
   };
   bool post_message(uint64_t tag, const Message& message);
-  // False: it has come, and is ready; it is only forgotten once it is `taken`.
+  // Revokes the target. False: the message has been written there and its frame is in the inbox; it
+  // is removed only with `taken`, when that frame is handled.
   bool revoke_message(uint64_t tag, uint32_t number, bool taken);
-  // Puts into a region of ours, once one of them was checked.
+  // Posts a local region as the target of puts; call it after a put into it was checked.
   struct Region {
     uint32_t index;
     uint64_t version;
@@ -78,17 +78,18 @@ class UcxTargets {
   void revoke_region(uint64_t version);
   void post_answers(uint64_t op, const UcxSink* sink);
   void revoke_answers(uint64_t op);
-  // The link has ended: revokes everything, and what is posted from now on.
+  // Ends the link: revokes all targets; later posts have no effect.
   void revoke_all();
 
-  // With the lock held. True: the bytes are where they belong.
+  // With the lock held. True: the bytes were written to their target.
   bool write_part(const FrameBody& body, const void* data, size_t size);
   bool write_message(const FrameBody& body, const void* data, size_t size);
-  // Called for each frame, in their order; `data` is null where its bytes wait already. For puts
-  // and answers to gets. `waits`: they are bytes of a put that wait; put_handled() follows.
+  // Called for each frame, in order; writes puts and answers to gets. `data`: null if the payload
+  // already waits in the inbox. `waits`: set if these are bytes of a put that must wait; the inbox
+  // calls put_handled() later.
   bool write_in_order(uint64_t word, const FrameBody& body, const void* data, size_t size,
                       bool* waits);
-  // Bytes of a put that waited have been copied to where they belong.
+  // Bytes of a put that waited in the inbox have been handled.
   void put_handled() {
     // release: pairs with write_in_order().
     waiting_.fetch_sub(1, std::memory_order_release);
@@ -96,7 +97,7 @@ class UcxTargets {
 
  private:
   static constexpr size_t kTidyAt = 4096;
-  // Of the message `op`.
+  // The target of a part of the message `op`.
   struct Part {
     uint64_t op;
     uint8_t* to;
@@ -111,7 +112,7 @@ class UcxTargets {
     bool idle() const { return messages.empty(); }
     std::deque<Message>::iterator find(uint32_t number);
   };
-  // The put that is arriving, as far as all of it was written.
+  // The put that is arriving, if all its bytes so far were written to the target.
   struct Put {
     uint64_t version = 0;  // of its region; 0: none
     uint64_t op = 0;
@@ -128,11 +129,11 @@ class UcxTargets {
   bool all_revoked_ = false;
   std::vector<Part> parts_;  // few
   TagTable<Tag> tags_;
-  size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
+  size_t tidy_at_ = kTidyAt;  // number of tags at which idle ones are dropped
   std::vector<Region> regions_;
   std::vector<std::pair<uint64_t, const UcxSink*>> answers_;
   Put put_;
-  std::atomic<size_t> waiting_{0};  // frames in the inbox with bytes of puts
+  std::atomic<size_t> waiting_{0};  // frames in the inbox that hold bytes of puts
 };
 
 }  // namespace oh

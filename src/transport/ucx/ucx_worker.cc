@@ -9,9 +9,9 @@
 
 namespace oh {
 namespace {
-// Of one call of progress(): the thread has other things to look at.
+// Limit of UCX's progress steps per call of progress(): the calling thread has other work.
 constexpr int kStepsAtOnce = 16;
-// From this release on UCX can drop its reply to a peer's handshake.
+// From UCX 1.14 on UCX can drop its reply to a peer's handshake.
 constexpr unsigned kDropsReplies = 14;
 }  // namespace
 
@@ -65,7 +65,7 @@ Status UcxWorker::start() {
 
 UcxWorker::~UcxWorker() {
   if (!handle_) return;
-  // Without progress: a handshake that arrives now must find no worker, see close().
+  // Make no progress here: a handshake must not be handled any more, see close().
   while (!unanswered_.empty()) drop_unanswered(unanswered_.back());
   library().worker_destroy(handle_);
 }
@@ -84,13 +84,13 @@ void* UcxWorker::force_close(ucx::Endpoint endpoint) {
   return ucx::is_error(request) ? nullptr : request;
 }
 
-// Nothing when it is none of those.
+// Closes the endpoint if it is one that close() kept open.
 void UcxWorker::drop_unanswered(ucx::Endpoint endpoint) {
   if (std::erase(unanswered_, endpoint) == 0) return;
   if (void* request = force_close(endpoint)) library().request_free(request);
 }
 
-// With the lock held: by progress().
+// Called by progress(), with the lock held.
 void UcxWorker::on_endpoint_error(void* self, ucx::Endpoint endpoint, ucx::Code code) {
   auto* worker = static_cast<UcxWorker*>(self);
   for (UcxChannel* channel : worker->channels_) {
@@ -147,12 +147,12 @@ void UcxWorker::remove(uint32_t link) {
   channels_[link] = nullptr;
 }
 
-// With the lock held: by progress().
+// Called by progress(), with the lock held.
 ucx::Code UcxWorker::on_message(void* self, const void* header, size_t header_size, void* data,
                                 size_t size, const ucx::AmReceived* received) {
   auto* worker = static_cast<UcxWorker*>(self);
   UcxHead head;
-  // Any process may have sent this: nothing in it is believed unchecked.
+  // Any process may have sent this: check everything.
   if (header_size < sizeof(head)) return ucx::kOk;
   std::memcpy(&head, header, sizeof(head));
   UcxChannel* channel =

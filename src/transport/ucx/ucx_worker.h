@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UcxWorker: UCX's worker of one endpoint, which all its links over UCX share. What arrives is put
-// into the inbox of its link's channel; nothing of a peer is touched here, so a thread may make
-// progress whatever locks it holds.
+// UcxWorker: UCX's worker of one endpoint, which all its links over UCX share. Progress puts
+// arrived messages into the inbox of the link's channel and takes no link's lock, so a thread may
+// make progress whatever link locks it holds.
 //
-// Threading: any thread; UCX is called under `lock` only, which is taken after a link's.
+// Threading: any thread; UCX is called only under `lock`, which is taken after a link's lock.
 #pragma once
 
 #include <atomic>
@@ -20,17 +20,18 @@ namespace oh {
 
 class UcxChannel;
 
-// What a worker tells its endpoint; called by any thread.
+// The worker's notifications to its endpoint; called by any thread.
 class UcxListener {
  public:
   virtual ~UcxListener() = default;
-  // Something has come for a link; without the lock.
+  // A frame or completion has arrived for a link. Called without the lock.
   virtual void on_arrival() = 0;
-  // UCX has given a link up, and a thread must handle that; with the lock held.
+  // A link is broken, and a thread must handle that. Called with the lock held.
   virtual void on_broken() = 0;
-  // Buffers of the pool are free for a waiting channel; with the lock held.
+  // A pool buffer is free for a queued channel. Called with the lock held.
   virtual void on_room() = 0;
-  // UCX has something to send, and nothing rings when there is room (1), or no more (-1).
+  // UCX has operations in flight, which must be polled since nothing wakes the endpoint (1), or has
+  // none any more (-1).
   virtual void count_polled(int change) = 0;
 };
 
@@ -46,34 +47,36 @@ class UcxWorker {
   const UcxContext& context() const { return context_; }
   const ucx::Library& library() const { return context_.library(); }
   ucx::Worker handle() const { return handle_; }
-  // What peers connect to. `network`: by network only, also if UCX believes that they share memory
-  // with us; containers of one host need not.
+  // The address to which peers connect. `network`: with network transports only; UCX may assume
+  // shared memory between containers of one host that do not share it.
   Result<Bytes> address(bool network);
   size_t max_header() const { return max_header_; }
-  // Readable when there is something to do, once arm() has said that there was nothing.
+  // Becomes readable when progress is needed, once arm() has returned true.
   int event_fd() const { return event_fd_; }
 
-  // Makes progress; true when something happened. Does nothing while another thread makes it.
+  // Makes progress; true if anything happened. Returns false at once while another thread holds the
+  // lock.
   bool progress();
-  // False: something has arrived already.
+  // Arms the event descriptor. False: events are already pending.
   bool arm();
-  // Calls of progress() so far: shows whether a user thread polls.
+  // Number of progress() calls so far; shows whether a user thread polls.
   uint32_t rounds() const { return rounds_.load(std::memory_order_relaxed); }
 
-  // UCX is called with it held.
+  // Held during all calls of UCX.
   SpinLock lock;
-  // Closes an endpoint at once, whatever is in flight; the request of UCX, or null when it has
-  // ended. `has_heard`: a message has arrived from the other side. Otherwise the handshake of the
-  // other side may still come. UCX 1.13 answers it with an endpoint of its own when it finds none,
-  // and aborts the process ("got REP message") if that one fails before the reply has left. So with
-  // 1.13 an endpoint that has heard nothing stays until it fails, or the worker goes.
+  // Force-closes an endpoint, whatever is in flight. Returns UCX's request to wait for, or null.
+  // `has_heard`: a message has arrived from the peer. Otherwise the peer's handshake may still
+  // arrive. UCX 1.13 then answers it with a new endpoint of its own, and aborts the process
+  // ("got REP message") if that one fails before the reply is sent. So with 1.13 an endpoint
+  // without a message stays open until it fails or the worker is destroyed.
   void* close(ucx::Endpoint endpoint, bool has_heard);
   // The error handler of all endpoints; its context is the worker.
   static void on_endpoint_error(void* self, ucx::Endpoint endpoint, ucx::Code code);
-  // Links by number, as frames name them.
+  // Registers a channel; returns the number of its link, which frames carry.
   uint32_t add(UcxChannel* channel);
   void remove(uint32_t link);
-  // With the lock held: something has come; so much more of ours is in UCX's hands.
+  // With the lock held: a frame or completion has arrived; a link is broken; the number of
+  // operations that UCX has in flight changes by `change` (1 or -1).
   void note_arrival() { arrived_ = true; }
   void note_broken() {
     arrived_ = true;
@@ -83,13 +86,14 @@ class UcxWorker {
     held_ += static_cast<uint32_t>(change);
     if (held_ == (change > 0 ? 1 : 0)) listener_->count_polled(change);
   }
-  // What bytes are copied into on their way to UCX. take() by UcxChannel alone, with the lock held.
+  // The bounce buffers of sends. Only UcxPacker calls take(), with the lock held.
   UcxPool& pool() { return pool_; }
-  // After buffers were given back, or a channel has left the queue.
+  // Notifies the next channel in the queue. Call it after buffers were returned or a channel has
+  // left the queue.
   void let_next_go_on() {
     if (pool_.is_next_served()) listener_->on_room();
   }
-  // Whether UCX has something of ours.
+  // Whether UCX has operations in flight.
   bool holds() {
     SpinGuard guard(lock);
     return held_ > 0;
@@ -114,7 +118,7 @@ class UcxWorker {
   uint32_t held_ = 0;
   bool arrived_ = false;                   // guarded by the lock, as UCX's callbacks are
   std::vector<UcxChannel*> channels_;      // the same
-  std::vector<ucx::Endpoint> unanswered_;  // the same; of no channel any more, see close()
+  std::vector<ucx::Endpoint> unanswered_;  // the same; endpoints that close() keeps open
 };
 
 }  // namespace oh
