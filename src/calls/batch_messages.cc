@@ -37,9 +37,7 @@ Status BatchSend::run(const AfterOption& after, Deadline deadline) {
   OH_ASSIGN_OR_RETURN(memory_, locate_batch(endpoint_, local_, after, deadline));
   while (true) {
     Status offered = next_offer(deadline);
-    if (offered.code() == OH_ERR_RETIRED)
-      continue;  // the receive was cancelled while its offer
-                 // was fetched
+    if (offered.code() == OH_ERR_RETIRED) continue;  // cancelled while its offer was fetched
     OH_RETURN_IF_ERROR(offered);
     Status status = fulfil();
     // The receive was cancelled before this send took it: wait for the next one.

@@ -220,8 +220,8 @@ oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests, s
   OH_CHECK_ARGUMENT(count);
   if (*count > 0) OH_CHECK_ARGUMENT(requests);
   Completions& completions = endpoint->endpoint->requests().completions();
-  completions.listed().clear();  // before reading the list: a request that ends in between makes
-                                 // the descriptor readable again
+  // Clear before reading the list: a request that ends in between makes it readable again.
+  completions.listed().clear();
   *count = completions.pool().take_ended({reinterpret_cast<Request**>(requests), *count});
   return OH_OK;
 }

@@ -107,8 +107,7 @@ class Communicator final : public LinkGate,
   // Held while a server starts or stops, which involves the watcher thread.
   Mutex server_mutex_;
   std::unique_ptr<RendezvousServer> server_ OH_GUARDED_BY(server_mutex_);
-  uint32_t serving_ OH_GUARDED_BY(server_mutex_) = 0;  // number of reconnect() calls that need
-                                                       // `server_`
+  uint32_t serving_ OH_GUARDED_BY(server_mutex_) = 0;  // reconnect() calls that need server_
 
   Mutex mutex_;
   std::condition_variable_any changed_;

@@ -136,7 +136,7 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   uint32_t generation_ = 0;  // fork_generation() at creation
   Mutex close_mutex_;        // held for the duration of close()
   std::atomic<bool> closed_{false};
-  int closing_ = 0;  // Copy of closed_ for Deadline::unless(); accessed with __atomic builtins.
+  int closing_ = 0;  // copy of closed_ for Deadline::unless(); accessed with __atomic builtins
   alignas(64) uint8_t nonce_[kNonceSize] = {};
 
   Requests requests_{*this};

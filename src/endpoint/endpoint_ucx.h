@@ -41,8 +41,8 @@ class EndpointUcx {
   Mutex mutex_;
   bool closed_ OH_GUARDED_BY(mutex_) = false;
   std::shared_ptr<UcxWatch> watch_ OH_GUARDED_BY(mutex_);
-  std::atomic<UcxWatch*> polled_watch_{nullptr};  // Lock-free copy of watch_; valid until the
-                                                  // endpoint is destroyed.
+  // Lock-free copy of watch_, valid until the endpoint is destroyed.
+  std::atomic<UcxWatch*> polled_watch_{nullptr};
 };
 
 }  // namespace oh

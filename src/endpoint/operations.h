@@ -148,7 +148,7 @@ class Operations final : public LinkOwner {
   StreamLink* stream_ = nullptr;
   bool ending_ = false;  // a thread is in fail_everything()
 
-  int quiet_looks_ = 0;  // Consecutive polls that found nothing. Used only by the watcher thread.
+  int quiet_looks_ = 0;  // consecutive polls that found nothing; watcher thread only
 };
 
 }  // namespace oh
