@@ -15,25 +15,26 @@
 namespace onehop::python {
 namespace {
 
-// How long the last user of a region waits for peers that are inside of it. They stay there for
-// microseconds, unless they are stopped.
+// How long the release of a region waits for peers that access it. An access takes microseconds
+// unless the peer is stopped.
 constexpr Timeout kLastWait{1'000'000};
-constexpr Timeout kAtOnce{1};  // 0 is the default timeout
+constexpr Timeout kAtOnce{1};  // the shortest timeout: 0 is the default
 constexpr std::chrono::milliseconds kLookInterval{10};
 
-// Whether no peer touches the memory any more.
+// Deregisters the region; returns whether no peer accesses the memory any more.
 bool end_region(Region& region, Timeout timeout) {
   try {
     region.deregister(timeout);
   } catch (const TimeoutError&) {
     return false;
   } catch (const Error&) {
-    // Its endpoint is closed, or of the process before fork(): retired already.
+    // The endpoint is closed or belongs to the parent of fork(): the region is already retired.
   }
   return true;
 }
 
-// A peer is stopped inside. Asking takes the lock of each link, which not every transfer may do.
+// A region that a stopped peer still accesses. Each check takes the lock of every link, so checks
+// are rate-limited.
 struct RegionOrphan final : Orphan {
   std::shared_ptr<Owned<Region>> region;
   std::unique_ptr<Buffer> buffer;
