@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers of arrays with __cuda_array_interface__ versions 2 and 3, and the current streams of
-// buffers.
+// Buffers of arrays with __cuda_array_interface__, versions 2 and 3, and the streams of buffers.
+// https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 #include <charconv>
 #include <string>
 #include <vector>
@@ -77,7 +77,7 @@ bool shows_cuda_array(nb::handle object) {
 }
 
 bool Buffer::acquire_cuda_array(nb::handle object, Wanted wanted) {
-  // __dlpack__ supports more types
+  // __dlpack__ supports more types.
   if (exporter_.library == Exporter::Library::kTorch) return false;
   static const Name kDlpack("__dlpack__");
   try {

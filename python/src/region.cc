@@ -95,7 +95,7 @@ RegionMemory::~RegionMemory() {
 }
 
 const PyRegion* as_region(nb::handle object) {
-  // Nothing can be derived from it that could be made: one comparison tells.
+  // A subclass cannot be instantiated, so comparing the type is enough.
   return Py_TYPE(object.ptr()) == g_region_type ? nb::inst_ptr<PyRegion>(object) : nullptr;
 }
 
