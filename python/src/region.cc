@@ -124,7 +124,7 @@ Slice slice_of(nb::handle key, size_t size) {
   auto at = [&](const nb::object& index, size_t standard) -> size_t {
     if (index.is_none()) return standard;
     if (!PyIndex_Check(index.ptr())) refuse_type(index, {"index", "a place in bytes"});
-    Py_ssize_t value = PyNumber_AsSsize_t(index.ptr(), nullptr);  // as far as it goes
+    Py_ssize_t value = PyNumber_AsSsize_t(index.ptr(), nullptr);  // saturates on overflow
     if (value == -1 && PyErr_Occurred()) throw nb::python_error();
     if (value < 0) value += static_cast<Py_ssize_t>(size);
     if (value < 0 || static_cast<size_t>(value) > size) {
