@@ -44,7 +44,7 @@ Hello swap_hello(Link& link, const Hello& mine) {
   return theirs;
 }
 
-// ---- Memory of the host
+// ---- Host memory
 
 class Flag : public SlotWire {
  public:
@@ -107,7 +107,7 @@ class HostCopy : public SlotWire {
   uint8_t* to_there_;
 };
 
-// ---- Memory of GPUs
+// ---- GPU memory
 
 // Maps a block of the other side's device memory into this process.
 class Mapped {

@@ -12,7 +12,7 @@ using bench::LineArgs;
 using bench::LineCount;
 using Payload = bench::KernelPayload;
 
-// ---- Bytes that follow from the side, the round and their position
+// ---- Bytes determined by the side, the round and their position
 
 // One word of four bytes.
 __device__ uint32_t pattern(uint32_t side, uint32_t round, uint64_t word) {
@@ -77,7 +77,7 @@ __device__ void look_at(Group& group, const Payload& payload, uint32_t round) {
   if (wrong > 0) atomicAdd(reinterpret_cast<unsigned long long*>(payload.findings), wrong);
 }
 
-// ---- By lanes
+// ---- On lanes
 
 template <typename Group>
 __device__ void tell_fault(const Group& group, const Payload& payload, oh_lane_fault fault) {
@@ -148,7 +148,7 @@ __device__ void lane_flow(const bench::LaneArgs& args, uint32_t group_number) {
   }
 }
 
-// ---- By bare lines
+// ---- With plain lines
 
 struct Line {
   uint32_t words[3];

@@ -122,7 +122,7 @@ void bind_side(nb::module_& module) {
           "name"_a, NoGil(), "Why a kernel of the benchmark cannot run; empty: it can.");
 }
 
-// ---- Rows whose operations are functions of Python
+// ---- Rows whose operations are Python functions
 
 // The Python functions for message i, with the meaning they have in Wire: those that start return a
 // request, the others move the message. Empty: the rows have no such operation.

@@ -77,7 +77,7 @@ class Ordered : public SlotWire {
   oh_peer* peer() const { return side_.peer().get(); }
   void* stream() const { return side_.device().stream(); }
 
-  // of a side that receives nothing: kept because it is registered
+  // Kept by a side that receives nothing, because it is registered.
   std::unique_ptr<Buffer> in_memory_;
   std::optional<onehop::Region> region_;
   std::optional<onehop::RemoteRegion> remote_;

@@ -4,8 +4,8 @@
 // lost, stale or misplaced bytes are detected.
 //
 //   word 0        words 1 .. last - 1                      last 8 bytes
-//   | iteration | pattern(seed, position), and somewhere | iteration |
-//                 among it one word that tells the iteration
+//   | iteration | pattern(seed, position), and in one    | iteration |
+//                 word among it the iteration
 //
 // The pattern is written once, outside of the timed part. The three stamps cost a few nanoseconds
 // per iteration, so every message is sampled, and the last one is checked completely.

@@ -145,7 +145,7 @@ const option kOptions[] = {
     {nullptr, 0, nullptr, 0},
 };
 
-// ---- What is printed
+// ---- Output
 
 // The smallest sample that `share` of all samples do not exceed.
 double percentile(const std::vector<double>& sorted, double share) {

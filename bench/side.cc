@@ -138,7 +138,7 @@ class OneSided final : public AttachedWire {
   Requests requests_;
 };
 
-// ---- Batches: many blocks by one call; where they lie is in payload.h
+// ---- Batches: many blocks in one call; payload.h defines their layout
 
 bool is_prepared(const Spec& spec) {
   return spec.mode == Mode::kPutPrepared || spec.mode == Mode::kGetPrepared;

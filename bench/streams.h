@@ -109,8 +109,8 @@ struct StreamRow {
   Work::Body round;                      // enqueues one operation
   std::function<void(bool last)> begin;  // `last`: the timed operations follow
   std::function<void()> end;
-  // checked operations, run twice before the timed ones: by direct enqueue, then as the timed ones
-  // are
+  // Checked operations, run twice before the timed ones: enqueued directly, then like the timed
+  // ones.
   uint64_t whole;
   size_t warmup;  // operations
   size_t each;    // operations per sample

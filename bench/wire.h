@@ -7,7 +7,7 @@
 //
 //   side 0                                   side 1
 //   out() --isend(i) .. sent(i)------------> in()    irecv(i) .. received(i)
-//   in()  <-----------------------------     out()   latency of messages, and both ways at once
+//   in()  <-----------------------------     out()   latency of messages; both directions at once
 //
 // A row of one-way messages has out() at side 0 and in() at side 1, as have puts; a get has out()
 // at side 1. The side that one-sided operations read or write is passive().

@@ -6,9 +6,9 @@
 //   flag            two processes spin on a cache line each; messages of 8 bytes
 //   process_vm      process_vm_readv of the other process's memory
 //   memcpy          a copy into the other side's memory, within one process: by the CPU, or by
-//                   cudaMemcpyAsync from one device to the other until the stream is done
-//   put_flag        the same between two processes, into memory that is mapped by its legacy
-//                   handle, and a word in shared memory; put_flag_event: behind an event
+//                   cudaMemcpyAsync between devices and a stream synchronization
+//   put_flag        memcpy between two processes, into memory that is mapped by its legacy IPC
+//                   handle, and a word in shared memory; put_flag_event: after an event
 //   stream, graph, kernel    bare lines of 16 bytes in the other process's memory, 12 of payload
 //                   and a number, by kernels
 //

@@ -112,7 +112,7 @@ Sample sample_of(Family family, std::array<const char*, OH_METRIC_LABELS> labels
   return sample;
 }
 
-// Of the many pairs of path and operation, those that something has travelled on.
+// Visits every pair of operation and path.
 template <typename Visit>
 void for_each_way(Visit visit) {
   for (size_t op = 0; op < kMetricOps; ++op) {

@@ -196,7 +196,7 @@ Result<std::shared_ptr<Peer>> Communicator::link_to(uint32_t rank, Deadline dead
   }
 }
 
-// ---- Links that were lost ---------------------------------------------------------------------
+// ---- Lost links -------------------------------------------------------------------------------
 
 void Communicator::note_loss(RankLink& link) {
   // `peer` is null after close().

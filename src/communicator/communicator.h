@@ -4,9 +4,9 @@
 // the side that needs it first. If both sides open one at the same time, the lower rank's link
 // wins.
 //
-//   NONE ──▶ CONNECTING (we) ──▶ LINKED               back to NONE when it fails
-//     │           └──▶ AWAITED (theirs wins) ──┐          AWAITED: back to NONE after a while
-//     └────────────────────────────────────────┴──▶ ACCEPTING (they) ──▶ LINKED
+//   NONE ──▶ CONNECTING ──▶ LINKED                      back to NONE when it fails
+//     │           └──▶ AWAITED (peer's link wins) ──┐     AWAITED: back to NONE after kPatience
+//     └─────────────────────────────────────────────┴──▶ ACCEPTING ──▶ LINKED
 //
 // A lost link returns to NONE, and either side may open a new one. peer() keeps returning the lost
 // peer, whose calls fail, until reconnect() is called here: operations in flight were lost, and

@@ -5,8 +5,8 @@
 
 namespace oh {
 namespace {
-// That UCX may open for a link: a worker takes 10 with one network device, and more with others and
-// for RDMA. UCX 1.13 and 1.22 abort the process when it runs out of descriptors.
+// Free file descriptors required before UCX is used. A worker opens 10 with one network device, and
+// more with further devices and for RDMA. UCX 1.13 and 1.22 abort the process when none are left.
 constexpr size_t kDescriptors = 64;
 
 UcxPoolLimits pool_limits(const Config& config) {

@@ -321,7 +321,7 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
     const bool told = initiator.is_told_to_retry();
     if (told) why_not = peer.status().text();
     if (retry.after(peer.status(), told)) continue;
-    // The deadline may have passed between two answers.
+    // The deadline may have passed between two retries.
     const bool late = peer.status().code() == OH_ERR_TIMEOUT && !why_not.empty();
     if (!told && !late) return peer;
     return timed_out(deadline.length(), "while connecting to %s: %s", address.label.c_str(),

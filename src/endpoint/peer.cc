@@ -332,7 +332,7 @@ void Peer::on_lost(const Status& status) {
   if (endpoint) operations_.lose(status, /*dead=*/status.code() == OH_ERR_PEER_LOST);
 }
 
-// ---- For texts ----------------------------------------------------------------------------------
+// ---- Reports ------------------------------------------------------------------------------------
 
 Stats Peer::stats() {
   Stats found;

@@ -279,7 +279,7 @@ Status Requests::wait_enqueued(Request* request, cuda::Stream stream, Deadline d
 Status Requests::poll_enqueued(Request* request, cuda::Stream stream, Deadline deadline) {
   if (request->ended()) return request->status;
   OH_RETURN_IF_ERROR(check_stream(request, stream));
-  // Once the host goes on, the progress thread completes the request. Without one, wait here.
+  // The progress thread completes the request after this call returns. Without one, wait here.
   if (!endpoint_.progress_thread().start().ok()) return poll_until(request, deadline);
   std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   while (wait_done(request, deadline, Until::kEnqueued)) {

@@ -4,8 +4,8 @@
 // top` in a file. A thread rewrites it four times a second and replaces it atomically by rename, so
 // that a reader always finds a complete page, even if the process was stopped or killed.
 //
-//   ONEHOP_SOCKET_DIR/onehop-top.<pid>.<endpoint>: JSON, mode 0600; python/onehop/cli/top.py reads
-//   it
+//   ONEHOP_SOCKET_DIR/onehop-top.<pid>.<endpoint>: JSON, mode 0600; read by
+//   python/onehop/cli/top.py
 //
 // Threading: any thread.
 #pragma once
