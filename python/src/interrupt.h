@@ -43,7 +43,7 @@ class Patience {
   int64_t first() const { return timeout_ns_ < kSliceNs ? timeout_ns_ : kSliceNs; }
   // Once the first slice has passed.
   void first_has_passed();
-  // Length of the current slice.
+  // Length of the upcoming slice: first() or next().
   int64_t slice() const { return end_ == 0 ? first() : next(); }
   // Handles signals; returns whether time is left. Call after the first slice.
   bool more();
@@ -121,7 +121,7 @@ auto call_interruptibly(Function function) {
 }
 
 // As call_interruptibly(), for a call that can be cancelled through the word passed to `function`:
-// Ctrl-C cancels it and waits for its end before it raises.
+// Ctrl-C cancels it and waits at most kSlicesToEnd slices for its end before it raises.
 template <typename Function>
 auto call_cancellably(Function function) {
   if (!on_main_thread()) {

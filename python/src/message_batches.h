@@ -22,7 +22,7 @@ void send_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout);
 PyMessage recv_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout);
 PyRequest irecv_batch(Link& link, const BatchTransfer& transfer);
 
-// Their parameters in signatures, before or after the rank.
+// The first parameters of all of them, for signatures.
 #define OH_PYTHON_BLOCKS                                                  \
   "self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, " \
   "lengths: onehop.buffers.Offsets | typing.SupportsIndex"

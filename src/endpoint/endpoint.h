@@ -44,8 +44,8 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   static Result<std::shared_ptr<Endpoint>> create(const Config& config,
                                                   const EndpointOptions& options);
   ~Endpoint() override;
-  // All requests have ended when close() returns. A concurrent second call returns at the same
-  // time.
+  // All requests have ended when close() returns. A concurrent second call returns when the first
+  // has finished.
   void close();
 
   const Config& config() const { return config_; }

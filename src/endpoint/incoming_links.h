@@ -18,8 +18,8 @@ namespace oh {
 class LinkGate {
  public:
   virtual ~LinkGate() = default;
-  // Returns OK if the link is accepted. OH_AGAIN: a link that this side opens to the same rank is
-  // in progress and takes precedence.
+  // Returns OK if the link is accepted. OH_AGAIN: a link to that rank already exists, or one that
+  // takes precedence is in progress.
   virtual Status admit(const LinkPurpose& purpose) = 0;
   // Each successful admit() is followed by exactly one of these.
   virtual void linked(const LinkPurpose& purpose, std::shared_ptr<Peer> peer) = 0;

@@ -2,9 +2,10 @@
 //
 // Pairing: establishes the link between two endpoints. Within a process they share a segment of
 // plain memory. On one host the initiator offers a segment and its control page over the Unix
-// socket; both sides then probe whether they can access the other's memory and report the result. A
-// path is used only if both sides support it. Between hosts frames travel over UCX. If UCX, or the
-// segment on one host, is not available, frames travel over the control socket.
+// socket; both sides then probe whether they can access the other's memory and report the result.
+// The segment and UCX are each used only if both sides support them. Between hosts frames travel
+// over UCX. If UCX, or the segment on one host, is not available, frames travel over the control
+// socket.
 //
 //   offer    purpose, limits, nonce's address, UCX's address   │ fds: segment, control page
 //   answer   limits, nonce's address, UCX's address, verdict   │ fds: control page

@@ -50,7 +50,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   link.staging_depth = parts.staging_depth;
   link.segment = std::move(parts.segment);
   if (link.same_gpu && connection_ && link.segment) {
-    // Any order works that all links between the two processes agree on.
+    // Any total order of the processes works, as long as all links use the same one.
     copy_side_ = endpoint->node()->process() < identity_.process ? CopySide::kUs : CopySide::kThem;
   }
   link.mover = std::move(parts.mover);

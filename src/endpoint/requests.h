@@ -38,8 +38,8 @@ class Requests {
   void close();
 
   // A request from acquire() keeps the endpoint alive. release() takes it back in any state; with
-  // the last request it returns the owner of the endpoint, which may be destroyed when the caller
-  // drops it. A caller that passes `held` guarantees that this peer stays alive.
+  // the last handle it returns the endpoint, which may be destroyed when the caller drops it. A
+  // caller that passes `held` guarantees that this peer stays alive.
   template <typename Owner>
   Request* acquire(Owner& owner) {
     Request* request = pool().acquire(owner);
