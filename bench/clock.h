@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The clock of the timed loops: the processor's time-stamp counter if its rate is invariant,
-// otherwise the steady clock. Reading the counter takes a few nanoseconds; a system call to read
-// the clock takes a quarter of the time of a small message.
+// otherwise the steady clock. Reading the counter takes a few nanoseconds; reading the system's
+// clock takes a quarter of the time of a small message.
 #pragma once
 
 #include <chrono>

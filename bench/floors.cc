@@ -25,7 +25,7 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// What each side sends to the other about its memory. No floor uses all of it.
+// What each side sends to the other about its memory. Not every floor uses all of it.
 struct Hello {
   pid_t process;
   int ordinal;
