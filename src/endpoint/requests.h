@@ -110,7 +110,7 @@ class Requests {
   void end_by_deadline(Request* request, Deadline deadline);
   Status timeout_status(const Request* request, Peer* peer, Deadline deadline);
   bool try_end(Request* request, const Status& status, Operations::Force force);
-  // Ends a request that is not bound to a peer. The caller must not touch it afterwards.
+  // Ends a request that is not bound to a peer. Another thread may release it from then on.
   void finish(Request* request, const Status& status);
   std::shared_ptr<void> abandon(Request* request);
   // Releases a request that was never posted, or was withdrawn.
