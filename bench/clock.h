@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The clock of the timed loops. Where the processor counts time itself at one rate, that counter:
-// it is read in a few nanoseconds, while a call of the system's clock takes a quarter of the time
-// of a small message. Elsewhere the steady clock.
+// The clock of the timed loops: the processor's time-stamp counter if its rate is invariant,
+// otherwise the steady clock. Reading the counter takes a few nanoseconds; reading the system's
+// clock takes a quarter of the time of a small message.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class Clock {
     auto time = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<uint64_t>(std::chrono::nanoseconds(time).count());
   }
-  // 0: the counter is not to be used.
+  // Returns 0 if the counter must not be used.
   static double calibrate() {
 #if defined(__x86_64__)
     unsigned a = 0;

@@ -25,7 +25,7 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-// What a side has to know of the other's memory. Not all of it is used by each floor.
+// What each side sends to the other about its memory. Not every floor uses all of it.
 struct Hello {
   pid_t process;
   int ordinal;
@@ -44,7 +44,7 @@ Hello swap_hello(Link& link, const Hello& mine) {
   return theirs;
 }
 
-// ---- Memory of the host
+// ---- Host memory
 
 class Flag : public SlotWire {
  public:
@@ -71,7 +71,7 @@ class ReadOther : public SlotWire {
   ReadOther(Meeting& meeting, const Spec& spec) : SlotWire(meeting), size_(spec.size) {
     give_and_take(spec, [&] { return std::make_unique<Buffer>(spec.size); });
     const Hello hello{getpid(), 0, nullptr, address_of(memory().place()), {}};
-    // Yama lets a process be read by its ancestors only, or by whom it names.
+    // Yama allows access only by ancestors, or by the process named here.
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
     other_ = swap_hello(meeting, hello);
   }
@@ -98,7 +98,7 @@ class HostCopy : public SlotWire {
   }
   void send(uint64_t) override {
     std::memcpy(to_there_, from_->place(0), size_);
-    // The copy has to be there before the clock is read.
+    // The copy must be complete before the clock is read.
     asm volatile("" : : "r"(to_there_) : "memory");
   }
 
@@ -107,12 +107,12 @@ class HostCopy : public SlotWire {
   uint8_t* to_there_;
 };
 
-// ---- Memory of GPUs
+// ---- GPU memory
 
-// A device, and a block of the other side's that this process can reach.
+// Maps a block of the other side's device memory into this process.
 class Mapped {
  public:
-  // `mine`: what the other side will write. Each has come here.
+  // `mine`: the block that the other side maps. Both sides must construct it.
   Mapped(Link& link, const Device& device, const Buffer& mine) : device_(device) {
     Current current(device);
     const GpuDriver& driver = device.driver();
@@ -136,7 +136,7 @@ class Mapped {
   cuda::DevicePtr theirs() const { return theirs_; }
 
  private:
-  // Without it copies between devices of one process go through host memory.
+  // Without peer access, copies between devices of one process are staged through host memory.
   void enable_access(const Hello& other) {
     const GpuDriver& driver = device_.driver();
     int may = 0;
@@ -152,14 +152,14 @@ class Mapped {
   cuda::DevicePtr theirs_ = 0;
 };
 
-// The driver puts smaller allocations together, and a handle opens all that lie together.
+// The driver sub-allocates smaller blocks, and an IPC handle maps the whole underlying allocation.
 constexpr size_t kOwnBlock = 2 << 20;
 
 std::unique_ptr<Buffer> own_block(const Device& device, const Spec& spec, size_t size) {
   return std::make_unique<GpuBuffer>(device, spec, size, kOwnBlock);
 }
 
-// Copies into memory of the other side, until the stream is done.
+// Copies into the other side's memory; an operation ends when the stream is synchronized.
 class GpuCopies : public SlotWire {
  public:
   GpuCopies(Meeting& meeting, const Spec& spec, const Device& device, bool messages)
@@ -192,7 +192,7 @@ class GpuCopies : public SlotWire {
     if (i == 0) ended_ = 0;
     begun_ = i + 1;
   }
-  // One wait for all that is under way.
+  // One synchronization ends all operations in flight.
   void sent(uint64_t i) override {
     if (i < ended_) return;
     BENCH_CUDA(device_.driver(), stream_synchronize, stream_);
@@ -206,14 +206,14 @@ class GpuCopies : public SlotWire {
 
  private:
   size_t size_;
-  std::unique_ptr<Buffer> inbox_;  // of a side that takes nothing: the other side has mapped it
+  std::unique_ptr<Buffer> inbox_;  // of a side that receives nothing: mapped by the other side
   std::optional<Mapped> mapped_;
   uint64_t begun_ = 0;
   uint64_t ended_ = 0;
 };
 
-// A message as two processes make it with the driver alone. With Mode::kEvent the copy is behind
-// an event of another stream.
+// A message between two processes with the driver alone. With Mode::kEvent the copy waits for an
+// event of another stream.
 class PutFlag : public GpuCopies {
  public:
   PutFlag(Meeting& meeting, const Spec& spec, const Device& device)
@@ -237,7 +237,7 @@ class PutFlag : public GpuCopies {
   std::optional<Producer> producer_;
 };
 
-// Lines of 16 bytes in the other process's memory, written and read by kernels.
+// Lines of 16 bytes in the other process's memory, written and polled by kernels.
 class Lines : public SlotWire {
  public:
   Lines(Meeting& meeting, const Spec& spec, const Device& device)
@@ -256,7 +256,7 @@ class Lines : public SlotWire {
     device.synchronize();
     args_ = {address_of(lines_.place()), mapped_.theirs(), address_of(words_.data()),
              lines_of(spec.size), kernel_payload(spec, *this, words_.data() + sizeof(LineCount))};
-    // All blocks of a receive must find room: they wait.
+    // All blocks of a receive must be resident at once, because they wait.
     const size_t lines = lines_of(spec.size);
     threads_ = static_cast<unsigned>(std::clamp<size_t>((lines + 31) / 32 * 32, 32, 512));
     blocks_ = static_cast<unsigned>(std::min<size_t>((lines + threads_ - 1) / threads_, 128));
@@ -265,7 +265,7 @@ class Lines : public SlotWire {
   void isend(uint64_t) override { kernels_.launch_early(send_, blocks_, threads_, args_); }
   void irecv(uint64_t) override { kernels_.launch_early(receive_, blocks_, threads_, args_); }
 
-  // Within one kernel.
+  // Runs the whole exchange within one kernel.
   Outcome in_kernel(const Spec& spec) {
     return kernel_row(spec, *this, device_, kernels_, "bench_line_pingpong", args_);
   }
@@ -282,7 +282,7 @@ class Lines : public SlotWire {
   const Kernels kernels_;
   const cuda::Function send_ = kernels_.find("bench_line_send");
   const cuda::Function receive_ = kernels_.find("bench_line_recv");
-  GpuBuffer lines_;  // that the other side writes
+  GpuBuffer lines_;  // written by the other side
   GpuBlock words_;   // LineCount, Findings
   Mapped mapped_;
   LineArgs args_{};

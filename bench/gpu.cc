@@ -11,14 +11,14 @@ namespace bench {
 namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
-// As PyTorch cuts its expandable segments.
+// The chunk size of PyTorch's expandable segments.
 constexpr size_t kChunk = size_t{20} << 20;
 constexpr unsigned kAttachGlobal = 1;
 
 GpuDriver open_driver() {
   std::string name = GpuDriver::library();
   if (name == "off") throw GpuError("ONEHOP_CUDA_LIBRARY is off");
-  // Never closed: driver libraries do not survive that.
+  // Never closed: driver libraries do not support it.
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw GpuError(std::string("no CUDA driver: ") + dlerror());
   GpuDriver driver;

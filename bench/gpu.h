@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA driver for the benchmark, opened at run time: ONEHOP_CUDA_LIBRARY, else libcuda.so.1;
-// its devices, and memory of every kind. Declarations come from the library's own list of the
-// driver's binary interface.
+// The CUDA driver for the benchmark, opened at run time (ONEHOP_CUDA_LIBRARY, or libcuda.so.1); its
+// devices, and memory of every kind. Declarations come from the library's own list of the driver's
+// ABI.
 //
-// Threading: any thread; a Device keeps its context, and a Current makes it the calling thread's. A
-// block belongs to one thread at a time.
+// Threading: any thread; a Device retains its context, and a Current makes it current on the
+// calling thread. A block belongs to one thread at a time.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace bench {
 
 namespace cuda = oh::cuda;
 
-// No driver, or a call of it that failed; the text names it.
+// No driver, or a failed driver call, which the text names.
 struct GpuError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -36,12 +36,12 @@ struct Calls {
 }  // namespace abi
 
 struct GpuDriver : abi::Calls {
-  // Opened and initialised once per process. GpuError: there is none here, and why.
+  // Opened and initialized once per process. GpuError: not available; the text gives the reason.
   static const GpuDriver& open();
-  // Where it was found, and the version that it speaks: 13000 is CUDA 13.0.
+  // Path of the library, and the CUDA version that it supports: 13000 is CUDA 13.0.
   static std::string library();
   int version() const;
-  // Throws what a code means, unless it is success.
+  // Throws the error of a code, unless it is success.
   void check(cuda::Code code, const char* call) const;
 };
 
@@ -60,10 +60,10 @@ class Device {
   const GpuDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
   cuda::Context context() const { return context_; }
-  // For whatever the benchmark itself does.
+  // For the benchmark's own work.
   cuda::Stream stream() const { return stream_; }
   void synchronize() const { BENCH_CUDA(driver_, stream_synchronize, stream_); }
-  // Copies between any two places of memory and waits.
+  // Copies between any kinds of memory and waits.
   void copy(void* to, const void* from, size_t size) const;
   size_t free_memory() const;
 
@@ -74,7 +74,7 @@ class Device {
   cuda::Stream stream_ = nullptr;
 };
 
-// While it lives, the device's context is the calling thread's.
+// Makes the device's context current on the calling thread during its lifetime.
 class Current {
  public:
   explicit Current(const Device& device) : driver_(device.driver()) {
@@ -99,7 +99,7 @@ inline cuda::DevicePtr address_of(const void* memory) {
 class GpuBlock {
  public:
   GpuBlock(const Device& device, Memory kind, size_t size);
-  // Of another library, which `memory` gives it back to.
+  // Memory of another library; the deleter of `memory` returns it.
   GpuBlock(const Device& device, std::shared_ptr<void> memory, size_t size);
   GpuBlock(const GpuBlock&) = delete;
   GpuBlock& operator=(const GpuBlock&) = delete;
@@ -127,11 +127,11 @@ class GpuBlock {
   cuda::MemoryPool pool_ = nullptr;
 };
 
-// A block, with a copy of it on the host. `room`: bytes of the allocation, at least.
+// A block with a copy on the host. `room`: minimum size of the allocation in bytes.
 class GpuBuffer : public Buffer {
  public:
   GpuBuffer(const Device& device, const Spec& spec, size_t size, size_t room = 1);
-  // `block`: as large as the buffer, at least.
+  // `block`: at least as large as `offset` + `size`.
   GpuBuffer(const Device& device, std::unique_ptr<GpuBlock> block, size_t size, size_t offset = 0);
   void publish() override { device_.copy(place(), data(), size()); }
   void fetch() override { device_.copy(data(), place(), size()); }
@@ -141,18 +141,18 @@ class GpuBuffer : public Buffer {
   const std::unique_ptr<GpuBlock> block_;
 };
 
-// Work on a GPU that writes the first bytes of each message, and an event behind it: what a message
-// of a framework's stream waits for.
+// GPU work that writes the first bytes of each message and then records an event: the dependency of
+// a message that a framework's stream produces.
 class Producer {
  public:
-  // The messages are at `out`.
+  // `out`: the memory of the messages.
   Producer(const Device& device, const Buffer& out);
   Producer(const Producer&) = delete;
   Producer& operator=(const Producer&) = delete;
   ~Producer();
 
-  // Begins to write message `i`. What is timed at the side that measures is a message whose bytes
-  // are there, behind an event that says so: `wait` until then.
+  // Starts to write message `i`. The side that measures passes `wait`, so that the bytes and the
+  // event are complete before the timed message starts.
   void produce(uint64_t i, bool wait);
   cuda::Event event() const { return event_; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The benchmark's own kernels: messages and puts by onehop/device.cuh, and what the same takes with
-// bare loads and stores, to compare with. Checked kernels lay down and look at every byte.
+// The benchmark's kernels: messages and puts with onehop/device.cuh, and the same with plain loads
+// and stores for comparison. The checked kernels write and verify every byte.
 #include "kernels.h"
 
 #include "onehop/device.cuh"
@@ -12,9 +12,9 @@ using bench::LineArgs;
 using bench::LineCount;
 using Payload = bench::KernelPayload;
 
-// ---- Bytes that follow from the side, the round and their position
+// ---- Bytes determined by the side, the round and their position
 
-// Four bytes.
+// One word of four bytes.
 __device__ uint32_t pattern(uint32_t side, uint32_t round, uint64_t word) {
   uint32_t mixed = static_cast<uint32_t>(word) * 0x9e3779b9u + (2 * round + side + 1) * 0x85ebca6bu;
   mixed ^= mixed >> 15;
@@ -23,7 +23,8 @@ __device__ uint32_t pattern(uint32_t side, uint32_t round, uint64_t word) {
   return mixed;
 }
 
-// Calls words(i) for the group's share of a message's words, and bytes(k) for those behind them.
+// Calls words(i) for the group's share of a message's words, and bytes(k) for the bytes after the
+// last whole word.
 template <typename Group, typename Words, typename Bytes>
 __device__ void for_all(Group& group, uint64_t size, Words words, Bytes bytes) {
   const uint64_t whole = size / 4;
@@ -36,7 +37,7 @@ __device__ uint8_t pattern_byte(uint32_t side, uint32_t round, uint64_t at) {
   return static_cast<uint8_t>(pattern(side, round, at / 4) >> (8 * (at % 4)));
 }
 
-// What is to be sent in a round.
+// Writes the bytes to send in a round.
 template <typename Group>
 __device__ void lay_out(Group& group, const Payload& payload, uint32_t round) {
   uint32_t* out = reinterpret_cast<uint32_t*>(payload.out);
@@ -50,7 +51,7 @@ __device__ void lay_out(Group& group, const Payload& payload, uint32_t round) {
   group.sync();
 }
 
-// No byte of what is to be received in a round.
+// Overwrites the receive buffer so that no byte equals the expected one.
 template <typename Group>
 __device__ void poison(Group& group, const Payload& payload, uint32_t round) {
   uint32_t* in = reinterpret_cast<uint32_t*>(payload.in);
@@ -76,7 +77,7 @@ __device__ void look_at(Group& group, const Payload& payload, uint32_t round) {
   if (wrong > 0) atomicAdd(reinterpret_cast<unsigned long long*>(payload.findings), wrong);
 }
 
-// ---- By lanes
+// ---- On lanes
 
 template <typename Group>
 __device__ void tell_fault(const Group& group, const Payload& payload, oh_lane_fault fault) {
@@ -128,7 +129,7 @@ __device__ void receive_all(const bench::LaneArgs& args, Group& group) {
   tell_fault(group, payload, receiver.close());
 }
 
-// From side 0 to side 1, which confirms; or both ways at once, by two groups.
+// From side 0 to side 1, which confirms at the end; or in both directions at once, by two groups.
 template <typename Group, bool kChecked>
 __device__ void lane_flow(const bench::LaneArgs& args, uint32_t group_number) {
   const Payload& payload = args.payload;
@@ -147,14 +148,14 @@ __device__ void lane_flow(const bench::LaneArgs& args, uint32_t group_number) {
   }
 }
 
-// ---- By bare lines
+// ---- With plain lines
 
 struct Line {
   uint32_t words[3];
   uint32_t number;
 };
 
-// One access each, seen whole or not at all.
+// Single-copy atomic accesses of 16 bytes.
 __device__ __forceinline__ void store_line(uint64_t to, const Line& line) {
   asm volatile(
       "{ .reg .b128 line;\n"
@@ -220,8 +221,8 @@ __device__ void line_pingpong(const LineArgs& args) {
   if (threadIdx.x == 0) count->received = before + payload.rounds;
 }
 
-// Waits for the end of the kernel before, and then lets the next one be launched: two are there at
-// most.
+// Waits for the end of the previous kernel, then allows the next one to launch: at most two are
+// resident.
 __device__ void await_turn() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -233,7 +234,7 @@ __device__ void await_turn() {
 
 #define BENCH_KERNEL extern "C" __global__ void __launch_bounds__(512)
 
-// Messages to and fro by a group.
+// Ping-pong by a group.
 #define BENCH_PINGPONG(name, Group, attribute, checked)                                    \
   BENCH_KERNEL attribute bench_lane_##name(const __grid_constant__ bench::LaneArgs args) { \
     lane_pingpong<Group, checked>(args);                                                   \
@@ -242,8 +243,8 @@ __device__ void await_turn() {
   BENCH_KERNEL attribute bench_flow_##name(const __grid_constant__ bench::LaneArgs args) { \
     lane_flow<Group, checked>(args, number);                                               \
   }
-// With those that check the bytes of each message, and the flows. BENCH_TIMED_PINGPONGS: without,
-// to look at what the compiler makes of them.
+// Also the checked kernels and the flows. BENCH_TIMED_PINGPONGS: only the timed kernels, to inspect
+// their compiled code.
 #ifdef BENCH_TIMED_PINGPONGS
 #define BENCH_LANE(name, Group, attribute, number) BENCH_PINGPONG(name, Group, attribute, false)
 #else
@@ -272,7 +273,7 @@ BENCH_KERNEL bench_put(const __grid_constant__ bench::PutArgs args) {
                      end > begin ? end - begin : 0, args.lane, static_cast<uint32_t>(args.slot));
 }
 
-// Side 1 answers a message that it has counted already.
+// Side 1 answers a message that it has already counted.
 BENCH_KERNEL bench_line_send(const __grid_constant__ LineArgs args) {
   await_turn();
   const uint32_t received = reinterpret_cast<const LineCount*>(args.count)->received;
@@ -285,7 +286,7 @@ BENCH_KERNEL bench_line_recv(const __grid_constant__ LineArgs args) {
   const uint32_t number = count->received + 1;
   receive_lines(args, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x, number);
   __syncthreads();
-  // The last block counts the message; by then all have read the count.
+  // The last block counts the message: all blocks have read the count by then.
   if (threadIdx.x != 0) return;
   if (gridDim.x > 1) {
     if (atomicAdd(&count->blocks, 1u) + 1 != gridDim.x) return;

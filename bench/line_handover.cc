@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What docs/host-memory.md says of lines handed back modified: two processes pass a block through
-// shared memory again and again, and the copies in and out are timed. Once the reader only reads;
-// once it also writes a word into every line that it has read.
+// Measures the effect of returning modified cache lines, described in docs/host-memory.md: two
+// processes pass a block through shared memory repeatedly and time the copies in and out. In the
+// first run the reader only reads; in the second it also writes a word into every line that it has
+// read.
 //
 //   g++ -O2 -std=c++20 bench/line_handover.cc -o line_handover && ./line_handover
 #include <sys/mman.h>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two timed loops. A row is several passes: each lays out new bytes, moves messages, and checks
-// the last of each slot whole.
+// The two timed loops. A row consists of several passes: each writes new bytes, transfers messages,
+// and checks the last message of each slot completely.
 //
-// They are templates for the sake of onehop's own wires: a message of 8 bytes in a window takes
-// some 130 ns, of which calls of a Wire's virtual functions take 2 to 4 %. Other wires go by
-// run().
+// They are templates because of onehop's own wires: a message of 8 bytes in a window takes some 130
+// ns, of which virtual calls of a Wire would take 2 to 4 %. Other wires use run().
 //
 // Threading: each call belongs to one thread.
 #pragma once
@@ -68,7 +67,7 @@ void latency_pass(W& wire, const Pass& pass, Outcome* outcome) {
   check_all(wire, pass, outcome);
 }
 
-// Time per operation, taken once per window, and over all.
+// Time per operation: one sample per window, and the total.
 class Pace {
  public:
   explicit Pace(size_t window) : window_(window), start_(Clock::now()), last_(start_) {}
@@ -83,7 +82,7 @@ class Pace {
     double us = microseconds(start_, Clock::now());
     outcome->seconds = us / 1e6;
     outcome->bytes = static_cast<double>(size) * static_cast<double>(count);
-    // Too few operations to fill a window.
+    // There were too few operations to fill a window.
     if (samples_.empty()) samples_.push_back(us / static_cast<double>(count));
     outcome->samples_us = std::move(samples_);
   }
@@ -99,7 +98,7 @@ template <typename W>
 void flow(W& wire, size_t window, const Pass& pass, Outcome* outcome, Pace& pace) {
   auto* out = wire.out();
   auto* in = wire.in();
-  // One direction and one at a time: by calls that block.
+  // One direction and one operation at a time: use blocking calls.
   const bool blocking = window == 1 && !(out && in);
   uint64_t oldest = 0;
   auto end_oldest = [&] {
@@ -139,8 +138,8 @@ void bandwidth_pass(W& wire, size_t window, const Pass& pass, Outcome* outcome) 
   check_all(wire, pass, outcome);
 }
 
-// Passes of one operation before the timed one, whose every byte is new: more of messages whose
-// bytes are not looked at when they are timed.
+// Number of passes of one operation before the timed pass, in which every byte is new and checked.
+// More for messages whose bytes are not checked while timed.
 inline uint64_t whole_passes(const Spec& spec, bool messages) {
   constexpr size_t kQuick = 4 << 20;
   if (spec.stamped) return 2;
@@ -150,12 +149,12 @@ inline uint64_t whole_passes(const Spec& spec, bool messages) {
 template <typename W>
 Outcome finish(W& wire, Outcome outcome) {
   outcome.path = wire.path();
-  // The other side may still use what the wire holds.
+  // The other side may still access the wire's memory.
   wire.link().sync();
   return outcome;
 }
 
-// Time of single operations; messages go to and fro, and a sample is half of the round trip.
+// Time of single operations. For messages, a sample is half of a round trip.
 template <typename W>
 Outcome latency(W& wire, const Spec& spec) {
   Outcome outcome;
@@ -167,8 +166,8 @@ Outcome latency(W& wire, const Spec& spec) {
   return finish(wire, std::move(outcome));
 }
 
-// Bytes in time, with spec.window operations in flight. The clock stops when the receiver has
-// confirmed all messages, or when all puts and gets are complete.
+// Bandwidth with spec.window operations in flight. The clock stops when the receiver has confirmed
+// all messages, or when all puts and gets are complete.
 template <typename W>
 Outcome bandwidth(W& wire, const Spec& spec) {
   Outcome outcome;
@@ -185,7 +184,7 @@ template <typename W>
 Outcome run_by(W& wire, const Spec& spec) {
   return spec.op == Op::kBandwidth ? loops::bandwidth(wire, spec) : loops::latency(wire, spec);
 }
-// By virtual calls.
+// Through virtual calls.
 inline Outcome run(Wire& wire, const Spec& spec) { return run_by(wire, spec); }
 
 }  // namespace bench

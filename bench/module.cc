@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// onehop._bench: the timed loops for Python, which starts the sides and shows the rows. All loops
+// onehop._bench: the timed loops for Python, which starts the sides and prints the rows. All loops
 // run without the GIL. The payload functions serve the same loops written in Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -122,10 +122,10 @@ void bind_side(nb::module_& module) {
           "name"_a, NoGil(), "Why a kernel of the benchmark cannot run; empty: it can.");
 }
 
-// ---- Rows whose operations are functions of Python
+// ---- Rows whose operations are Python functions
 
-// What Python does for message i, as Wire has it: start returns a request, move what has moved.
-// Empty: its rows have no such operation.
+// The Python functions for message i, with the meaning they have in Wire: those that start return a
+// request, the others move the message. Empty: the rows have no such operation.
 struct Verbs {
   nb::object send;
   nb::object recv;
@@ -135,7 +135,7 @@ struct Verbs {
 
 using Swap = nb::typed<nb::callable, nb::bytes(nb::bytes)>;
 
-// The other side, by a function that gives it bytes and returns its own.
+// The link to the other side through a Python function that exchanges bytes.
 class PythonLink : public Link {
  public:
   PythonLink(int number, Swap swap) : number_(number), swap_(std::move(swap)) {}
@@ -149,7 +149,8 @@ class PythonLink : public Link {
   Swap swap_;
 };
 
-// A row measured by the same loops as all others; they hold the GIL, but for what the package does.
+// A row of Python operations, measured by the same loops as all others. They hold the GIL, except
+// inside the package's calls.
 class PythonRow final : public SlotWire {
  public:
   PythonRow(int number, Swap swap, const Spec& spec, const std::string& device)
@@ -163,7 +164,7 @@ class PythonRow final : public SlotWire {
     requests_.resize(2 * spec.window);
   }
 
-  // The functions are let go of in the end: they may own what owns the row.
+  // Drops the functions at the end: they may hold a reference to the owner of this row.
   Outcome run(const Verbs& verbs) {
     verbs_ = &verbs;
     Outcome outcome = bench::run(*this, spec_);
@@ -182,7 +183,7 @@ class PythonRow final : public SlotWire {
     return last_.is_valid() ? nb::cast<std::string>(last_.attr("path")) : "none";
   }
 
-  // The memory of one direction, or of a batch.
+  // The memory of one direction or of a batch.
   Buffer* buffer(bool giving) { return blocks_ ? &blocks_->memory() : slots_memory(giving); }
   const Blocks* blocks() const { return blocks_; }
   const Spec& spec() const { return spec_; }
@@ -200,7 +201,7 @@ class PythonRow final : public SlotWire {
   void note(nb::object moved) {
     if (!moved.is_none()) last_ = std::move(moved);
   }
-  // The receiver of a message knows its path.
+  // Only the receiver of a message knows its path.
   void note_sent(nb::object moved) {
     if (spec_.mode != Mode::kSendRecv) note(std::move(moved));
   }
@@ -210,7 +211,7 @@ class PythonRow final : public SlotWire {
   std::optional<Device> device_;
   Blocks* blocks_ = nullptr;
   const Verbs* verbs_ = nullptr;
-  std::vector<nb::object> requests_;  // of sends, and of receives
+  std::vector<nb::object> requests_;  // of sends, then of receives
   nb::object last_;
 };
 

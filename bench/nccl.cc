@@ -18,14 +18,14 @@ constexpr int kUint8 = 1;  // ncclUint8
 
 }  // namespace
 
-// As nccl.h declares it.
+// ncclUniqueId of nccl.h.
 struct NcclId {
   char internal[128];
 };
 
 struct NcclLibrary {
-  // The first of `libraries` that can be opened. GpuError: none can, or `registered` and it is
-  // older than 2.19, which registers no memory.
+  // Opens the first of `libraries` that loads. GpuError: none loads, or `registered` is set and
+  // NCCL is older than 2.19, which cannot register memory.
   NcclLibrary(const std::vector<std::string>& libraries, bool registered);
   void check(int code, const char* call) const;
   std::string version() const;
@@ -39,7 +39,7 @@ struct NcclLibrary {
   int (*group_start)();
   int (*group_end)();
   int (*destroy)(void*);
-  // Of registered memory.
+  // For registered memory.
   int (*allocate)(void**, size_t) = nullptr;
   int (*free)(void*) = nullptr;
   int (*enroll)(void*, void*, size_t, void**) = nullptr;
@@ -103,7 +103,7 @@ class NcclWire final : public SlotWire {
       return std::make_unique<GpuBuffer>(nccl.device(), nccl.block(spec, size + spec.offset), size,
                                          spec.offset);
     });
-    // One group for both ways at once; else each operation is one of its own.
+    // Both directions at once form one group; otherwise each operation is on its own.
     grouped_ = spec.both;
   }
 
@@ -119,7 +119,7 @@ class NcclWire final : public SlotWire {
   }
   void sent(uint64_t i) override { ended(i); }
   void received(uint64_t i) override { ended(i); }
-  // Blocking calls of latency: one message is under way.
+  // The blocking calls of the latency loop: one message in flight.
   void send(uint64_t i) override {
     isend(i);
     nccl_.device().synchronize();
@@ -137,7 +137,7 @@ class NcclWire final : public SlotWire {
     if (i == 0) ended_ = 0;
     begun_ = i + 1;
   }
-  // One wait for all that is under way.
+  // One synchronization ends all operations in flight.
   void ended(uint64_t i) {
     if (i < ended_) return;
     nccl_.device().synchronize();
@@ -147,14 +147,14 @@ class NcclWire final : public SlotWire {
   Nccl& nccl_;
   const Spec spec_;
   uint32_t other_;
-  GpuBlock note_;  // of a confirmation
+  GpuBlock note_;  // for confirmations
   bool grouped_ = false;
   uint64_t begun_ = 0;
   uint64_t ended_ = 0;
 };
 
-// ncclSend and ncclRecv in one group, of the parts of a pattern. NCCL has to know sizes on the
-// host: it moves the whole parts of a dispatch.
+// The parts of a pattern by ncclSend and ncclRecv in one group. NCCL needs the sizes on the host,
+// so a dispatch transfers whole parts.
 class NcclPatterns final : public PatternWire {
  public:
   NcclPatterns(Nccl& nccl, Link& link, uint32_t ranks, const Spec& spec)
@@ -217,7 +217,7 @@ Nccl::Nccl(Link& link, uint32_t ranks, const Device& device,
   device_bytes_ = before - static_cast<double>(device.free_memory());
 }
 
-// Where the library is known.
+// Defined here, where NcclLibrary is complete.
 Nccl::~Nccl() = default;
 
 std::string Nccl::version() const { return library_->version(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages, puts and signals in the order of a stream, and messages of a kernel of ours.
+// Stream-ordered messages, puts and signals, and messages and puts within kernels.
 #include "kernels.h"
 #include "onehop/stream.h"
 #include "side.h"
@@ -13,15 +13,15 @@ using onehop::check;
 
 constexpr uint32_t kDataSlot = 0;
 constexpr uint32_t kDoneSlot = 1;
-// Of their own: a lane's credit lies in one place or the other for good. Equally wide if the slab
-// has room for that.
+// Separate lanes: a lane's credit stays where its first message put it (OH_LANE_SINGLE). Equally
+// wide if the slab has room.
 constexpr uint32_t kLane = 0;
 constexpr uint32_t kSingleLane = 1;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kPutBlocks = 8;
 constexpr unsigned kPutThreads = 512;
 
-// Memory that the other side has mapped, and lanes that are connected.
+// Memory that the other side has mapped, and connected lanes.
 class Ordered : public SlotWire {
  public:
   Ordered(Side& side, const Spec& spec)
@@ -50,7 +50,7 @@ class Ordered : public SlotWire {
     check(oh_peer_stream_recv(peer(), stream(), to_->place(0), spec_.size, nullptr));
   }
   void confirm_on_stream() override { side_.first() ? await(kDoneSlot, 1) : signal(kDoneSlot); }
-  // Throws what has failed of a lane.
+  // Throws the error of a failed lane.
   std::string path() const override {
     side_.peer().check_async_error();
     auto info = onehop::detail::sized<oh_stream_info>();
@@ -77,7 +77,8 @@ class Ordered : public SlotWire {
   oh_peer* peer() const { return side_.peer().get(); }
   void* stream() const { return side_.device().stream(); }
 
-  std::unique_ptr<Buffer> in_memory_;  // of a side that takes nothing: it is registered
+  // Kept by a side that receives nothing, because it is registered.
+  std::unique_ptr<Buffer> in_memory_;
   std::optional<onehop::Region> region_;
   std::optional<onehop::RemoteRegion> remote_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Patterns: exchanges among ranks, by onehop (onehop_patterns.hpp); nccl.cc has what NCCL does in
-// their place. They are rows on a stream, whose message is an exchange.
+// Patterns: exchanges among ranks with onehop (onehop_patterns.hpp); nccl.cc has the NCCL
+// equivalents. They are stream rows whose message is an exchange.
 //
 // Threading: each belongs to one thread. Ownership: a rank outlives what is made with it.
 #pragma once
@@ -15,24 +15,24 @@
 
 namespace bench {
 
-// Whether `from` sends anything to `to`; and how much of it counts. The parts of a dispatch are
-// others each turn; the timed one is turn 0.
+// Whether `from` sends to `to`, and how many bytes of the part count. The sizes of a dispatch
+// differ in each turn; the timed turn is 0.
 bool sends(Mode pattern, uint32_t ranks, uint32_t from, uint32_t to);
 size_t part_of(const Spec& spec, uint32_t from, uint32_t to, uint64_t turn);
-// The most bytes that one rank sends to the others, or receives from them.
+// The largest number of bytes that any rank sends or receives.
 size_t busiest(const Spec& spec, uint32_t ranks);
 
-// What a rank sends, or what it gets: `size` bytes for each rank, and their sizes for a dispatch.
+// The send or receive memory of a rank: `size` bytes for each rank, and the sizes of a dispatch.
 class Parts : public Payload {
  public:
-  // `padded`: whole parts are moved, whatever of them counts.
+  // `padded`: whole parts are transferred, regardless of their sizes.
   Parts(const Device& device, const Spec& spec, uint32_t rank, uint32_t ranks, bool padded,
         std::unique_ptr<GpuBlock> parts);
 
   uint8_t* part(uint32_t other) { return parts_->data() + other * spec_.size; }
   uint64_t* sizes() { return reinterpret_cast<uint64_t*>(sizes_.data()); }
 
-  // Of all parts.
+  // The size of all parts.
   size_t bytes() const override { return spec_.size * ranks_; }
   std::vector<Place> places() const override {
     return {{parts_->data(), parts_->size()}, {sizes_.data(), sizes_.size()}};
@@ -42,7 +42,7 @@ class Parts : public Payload {
   void mark(uint64_t, bool) override {}
   void expect(uint64_t) override {}
   uint64_t check(uint64_t, uint64_t*) override { return 0; }
-  // Also where nothing was to come.
+  // Also checks the parts to which no rank sends.
   uint64_t check_all(uint64_t count, uint64_t* checked) override;
 
  private:
@@ -61,10 +61,10 @@ class Parts : public Payload {
   uint64_t turn_ = 0;
 };
 
-// A rank's end of exchanges; isend() enqueues one.
+// A rank's part of the exchanges; isend() enqueues one exchange.
 class PatternWire : public Wire {
  public:
-  // `make`: memory of the parts.
+  // `make` allocates the memory of the parts.
   PatternWire(Link& link, uint32_t ranks, const Device& device, const Spec& spec, bool padded,
               const std::function<std::unique_ptr<GpuBlock>(size_t)>& make);
 
@@ -78,16 +78,16 @@ class PatternWire : public Wire {
 
 class PatternRank : public Link {
  public:
-  // `id`: of oh_unique_id, the same for all.
+  // `id`: from oh_unique_id, the same for all ranks.
   PatternRank(uint32_t rank, uint32_t ranks, const std::string& device, const onehop::Bytes& id);
 
   const Device& device() const { return device_; }
   onehop::Communicator& comm() { return comm_; }
   uint32_t ranks() const { return comm_.size(); }
   int number() const override { return static_cast<int>(comm_.rank()); }
-  // Gives all ranks the bytes of rank 0.
+  // Broadcasts the bytes of rank 0.
   Bytes swap(const Bytes& bytes) override;
-  // Throws what went wrong on the device.
+  // Also throws errors of the device.
   void sync() override;
   Outcome run(const Spec& spec);
 

@@ -10,7 +10,7 @@ namespace bench {
 namespace {
 
 constexpr size_t kWord = sizeof(uint64_t);
-// From here on there is room for a stamp that wanders between the first and the last.
+// The smallest size with room for a stamp that moves between the first and the last.
 constexpr size_t kWandering = 4 * kWord;
 
 uint64_t pattern(uint64_t seed, uint64_t word) {
@@ -20,7 +20,7 @@ uint64_t pattern(uint64_t seed, uint64_t word) {
 
 uint64_t mark(uint64_t iteration) { return pattern(~iteration, iteration); }
 
-// Offset of the wandering stamp: a whole word, neither the first nor among the last 8 bytes.
+// Offset of the moving stamp: a whole word, neither the first nor within the last 8 bytes.
 size_t wandering(size_t size, uint64_t iteration) {
   size_t words = size / kWord - 2;
   return (1 + (mark(iteration) >> 32) % words) * kWord;
@@ -47,7 +47,7 @@ void for_each_stamp(size_t size, uint64_t iteration, Visit visit) {
   if (size >= kWandering) visit(wandering(size, iteration), kWord);
 }
 
-// Lays the pattern back over `bytes` bytes at `offset`, which need not be a whole word.
+// Restores the pattern of `bytes` bytes at `offset`, which need not be word-aligned.
 void restore(uint8_t* data, size_t offset, size_t bytes, uint64_t seed) {
   for (size_t i = offset; i < offset + bytes; ++i) {
     data[i] = static_cast<uint8_t>(pattern(seed, i / kWord) >> (8 * (i % kWord)));
@@ -172,7 +172,8 @@ uint64_t Slots::check_all(uint64_t count, uint64_t* checked) {
   return wrong;
 }
 
-// Lays the pattern back over what the GPU has written. Bytes that it has not written are wrong.
+// Checks the bytes that the GPU wrote, and restores their pattern. Returns the number of bytes it
+// did not write.
 uint64_t Slots::check_produced(uint64_t count) {
   uint8_t* data = memory_->data();
   const size_t bytes = produced(spec_.size);

@@ -33,7 +33,7 @@ pid_t child;
 
 void on_child(int) {
   int status = 0;
-  // It has said why; waiting for its messages would have no end.
+  // The child has printed the reason. Exit: its messages would never arrive.
   if (waitpid(child, &status, WNOHANG) == child && status != 0) _exit(1);
 }
 
@@ -78,7 +78,7 @@ int accept_one(int listener) {
   return made;
 }
 
-// Side 1 is a child; it dies with its parent, and the parent with it.
+// Side 1 is a child process. Each dies with the other.
 SocketLink fork_other() {
   int listener = with_port("127.0.0.1", "0", true);
   const std::string port = std::to_string(port_of(listener));
@@ -145,7 +145,7 @@ const option kOptions[] = {
     {nullptr, 0, nullptr, 0},
 };
 
-// ---- What is printed
+// ---- Output
 
 // The smallest sample that `share` of all samples do not exceed.
 double percentile(const std::vector<double>& sorted, double share) {
@@ -169,7 +169,7 @@ void report(const Settings& settings, Outcome found, const std::string& facts) {
   printf(",\"checked\":%llu,\"wrong_bytes\":%llu%s}\n",
          static_cast<unsigned long long>(found.checked),
          static_cast<unsigned long long>(found.wrong), facts.c_str());
-  fflush(stdout);  // the other process may end this one when it ends with an error
+  fflush(stdout);  // the other process may kill this one if it fails
 }
 
 }  // namespace
@@ -235,7 +235,7 @@ AckedWire::AckedWire(Link& link, const Settings& settings)
 
 void AckedWire::isend(uint64_t i) {
   const uint64_t window = settings_.spec.window;
-  // The part in which the slot's last message is acknowledged.
+  // Wait for the acknowledgement of the part that contains the slot's previous message.
   if (i == 0) acked_ = 0;
   if (part_ > 0 && i >= window) await_ack((i - window) / part_ * part_ + part_);
   start(i);

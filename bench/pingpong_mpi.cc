@@ -16,7 +16,7 @@ class MpiLink : public Link {
  public:
   MpiLink() { MPI_Comm_rank(MPI_COMM_WORLD, &rank_); }
   int number() const override { return rank_; }
-  // Nothing but sync() is asked of it, and one number of each side.
+  // Used only by sync() and for one number of each side.
   Bytes swap(const Bytes& bytes) override {
     Bytes theirs(bytes.size());
     MPI_Sendrecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 1 - rank_, kControl,

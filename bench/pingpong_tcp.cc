@@ -2,9 +2,9 @@
 //
 // Messages over a TCP socket, without a library.
 //
-// No frames: both sides know the size, and a message of 0 bytes is one byte. The socket does not
-// block, and both sides poll it: to wake a thread that sleeps in the kernel takes longer than a
-// small message does.
+// No framing: both sides know the size, and a message of 0 bytes is one byte. Both sides poll a
+// non-blocking socket, because waking a thread that sleeps in the kernel takes longer than a small
+// message.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -21,7 +21,7 @@ class TcpWire : public AckedWire {
       : AckedWire(link, settings), socket_(link.socket()) {}
 
  protected:
-  // The kernel has a copy when it returns.
+  // The kernel holds a copy when it returns.
   void start(uint64_t i) override { message(true, from_->place(i)); }
   void await(uint64_t i) override { message(false, to_->place(i)); }
   void ack(uint64_t count) override { move(true, &count, sizeof(count)); }

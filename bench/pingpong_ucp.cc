@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Active messages of UCP, eager or by rendezvous as UCX chooses. Which transport is UCX_TLS's
-// affair, as are all of its settings:
+// UCP active messages, eager or rendezvous as UCX chooses. UCX_TLS and UCX's other settings select
+// the transport:
 //
 //   UCX_TLS=tcp UCX_NET_DEVICES=lo     ucp_pingpong latency --size 8
 //   UCX_TLS=posix,cma,self             ucp_pingpong bandwidth --size 4194304
 //
-// A message's header has its number, which tells its slot; what comes eagerly is copied there
-// within the handler, a rendezvous goes there by itself. All waiting polls ucp_worker_progress.
+// A message's header holds its number, which determines its slot. The handler copies an eager
+// message there; a rendezvous transfers it there directly. All waits poll ucp_worker_progress.
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void expect(ucs_status_t status, const char* what) {
   if (status != UCS_OK) fail("%s: %s", what, ucs_status_string(status));
 }
 
-// Of latency there are two slots: the next message may come before the last one was looked at.
+// Latency needs two slots: the next message may arrive before the previous one was checked.
 Settings with_slots(Settings settings) {
   settings.spec.window = std::max<size_t>(settings.spec.window, 2);
   return settings;
@@ -53,7 +53,7 @@ class UcpWire : public AckedWire {
     open_endpoint(link);
     link.progress = [this] { progress(); };
   }
-  // Flushes. The first side to do it resets the connection for the other one.
+  // Flushes. The first side to close resets the connection for the other one.
   ~UcpWire() override {
     static const ucp_request_param_t how = {};
     closing_ = true;
@@ -101,7 +101,7 @@ class UcpWire : public AckedWire {
   static void on_received(void* request, ucs_status_t status, size_t, void* state) {
     expect(status, "ucp_am_recv_data_nbx");
     ucp_request_free(request);
-    ++*static_cast<uint64_t*>(state);  // was the message's number
+    ++*static_cast<uint64_t*>(state);  // from the message's number to number + 1
   }
   static ucs_status_t on_message(void* self, const void* head, size_t head_length, void* data,
                                  size_t length, const ucp_am_recv_param_t* got) {
@@ -144,7 +144,7 @@ class UcpWire : public AckedWire {
     ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_, data, to, length, &how);
     if (UCS_PTR_IS_ERR(request)) expect(UCS_PTR_STATUS(request), "ucp_am_recv_data_nbx");
     if (request == nullptr) *state = i + 1;
-    return UCS_INPROGRESS;  // the descriptor is UCP's again
+    return UCS_INPROGRESS;  // UCP owns the descriptor again
   }
 
   void handle(unsigned id, ucp_am_recv_callback_t call, unsigned flags) {
@@ -211,7 +211,7 @@ class UcpWire : public AckedWire {
   void progress() { ucp_worker_progress(worker_); }
   size_t slot_of(uint64_t i) const { return i % spec_.window; }
 
-  // UCP 1.13 tells the transports in its print-out only: "lane[0]: 0:tcp/lo.0".
+  // UCP 1.13 reports the transports only in its printed text: "lane[0]: 0:tcp/lo.0".
   std::string transports() const {
     char* page = nullptr;
     size_t length = 0;
@@ -235,10 +235,10 @@ class UcpWire : public AckedWire {
   ucp_worker_h worker_;
   ucp_ep_h endpoint_;
   size_t max_header_ = 0;
-  size_t header_size_ = 0;                  // of a message's header, with a payload in it
-  std::vector<uint8_t> headers_;            // by slot: UCP may read them until a message is sent
+  size_t header_size_ = 0;                  // of a message's header, including a payload in it
+  std::vector<uint8_t> headers_;            // by slot: UCP may read them until the message is sent
   std::vector<ucs_status_ptr_t> requests_;  // of sends, by slot
-  std::vector<uint64_t> arrived_;           // by slot: 1 + the message that is there
+  std::vector<uint64_t> arrived_;           // by slot: 1 + the number of the arrived message
   uint64_t acking_ = 0;
   uint64_t acked_ = 0;
   bool closing_ = false;

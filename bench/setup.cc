@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Set-up: what an endpoint, a link and its first bytes cost, in time and in memory.
+//
+// Setup: the cost of an endpoint, a link and its first bytes, in time and in memory.
 #include <cstdio>
 
 #include "clock.h"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr size_t kFirstBytes = 8;
 
-// A field of /proc/self/smaps_rollup, in bytes; 0 where there is no such file.
+// A field of /proc/self/smaps_rollup in bytes; 0 if the file does not exist.
 double smaps(const std::string& field) {
   std::FILE* file = std::fopen("/proc/self/smaps_rollup", "re");
   if (!file) return 0;
@@ -25,7 +26,7 @@ double smaps(const std::string& field) {
   return bytes;
 }
 
-// The first bytes of a link, to and fro, in memory of the row's kind.
+// The first round trip of a link, in memory of the row's kind.
 class FirstBytes {
  public:
   FirstBytes(Side& side, const Spec& spec)
@@ -49,7 +50,7 @@ class FirstBytes {
       peer.send(in_->place(), kFirstBytes, kDataTag);
     }
   }
-  // The number of wrong ones.
+  // Returns the number of wrong bytes.
   uint64_t check(uint64_t iteration) {
     in_->fetch();
     return count_wrong(in_->data(), kFirstBytes, iteration);
@@ -63,8 +64,8 @@ class FirstBytes {
   oh_path path_ = OH_PATH_NONE;
 };
 
-// Links of one endpoint, one after the other. The first makes what all share, such as UCX's worker,
-// and is not among them.
+// Opens links of one endpoint in sequence. The first one creates what all share, such as the UCX
+// worker, and is not counted.
 void link_again(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* outcome) {
   onehop::Endpoint endpoint = side.make_endpoint();
   for (uint64_t i = 0; i <= spec.iterations; ++i) {
@@ -79,7 +80,7 @@ void link_again(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* o
   }
 }
 
-// Links that stay, and what memory they take.
+// Opens links that stay open, and measures their memory.
 void keep_links(Side& side, const Spec& spec, FirstBytes& bytes, SetupOutcome* outcome) {
   onehop::Endpoint endpoint = side.make_endpoint();
   double rss = smaps("Rss:");

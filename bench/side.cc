@@ -25,7 +25,7 @@ class SharedBuffer : public Buffer {
       : Buffer(size, memory, static_cast<uint8_t*>(memory->data())) {}
 };
 
-// Operations of a row in flight: one per slot.
+// Requests of the operations in flight, one per slot.
 class Requests {
  public:
   explicit Requests(size_t window) : all_(window) {}
@@ -36,7 +36,7 @@ class Requests {
   std::vector<std::optional<onehop::Request>> all_;
 };
 
-// What all wires over a side have.
+// Base of all wires over a side.
 class SideWire : public SlotWire {
  public:
   SideWire(Side& side, const Spec& spec) : SlotWire(side), side_(side), spec_(spec) {
@@ -52,7 +52,7 @@ class SideWire : public SlotWire {
   oh_path path_ = OH_PATH_NONE;
 };
 
-// Such a wire with memory that the other side has attached.
+// A wire with memory that the other side has attached.
 class AttachedWire : public SideWire {
  public:
   AttachedWire(Side& side, const Spec& spec)
@@ -86,7 +86,7 @@ class Messages : public SideWire {
   Requests receives_;
 };
 
-// Messages whose first bytes are written by work on a GPU, sent behind its event.
+// Messages whose first bytes GPU work writes, sent after its event.
 class ProducedMessages final : public Messages {
  public:
   ProducedMessages(Side& side, const Spec& spec)
@@ -102,7 +102,7 @@ class ProducedMessages final : public Messages {
   Producer producer_;
 };
 
-// A put and a signal behind it, as a message.
+// A message made of a put followed by a signal.
 class SignalledPuts final : public AttachedWire {
  public:
   using AttachedWire::AttachedWire;
@@ -114,7 +114,7 @@ class SignalledPuts final : public AttachedWire {
   void recv(uint64_t) override { peer().wait_signal(kSlot); }
 };
 
-// Puts into the other side's memory, or gets from it.
+// Puts to or gets from the other side's memory.
 class OneSided final : public AttachedWire {
  public:
   OneSided(Side& side, const Spec& spec) : AttachedWire(side, spec), requests_(spec.window) {}
@@ -138,7 +138,7 @@ class OneSided final : public AttachedWire {
   Requests requests_;
 };
 
-// ---- Batches: many blocks by one call; where they lie is in payload.h
+// ---- Batches: many blocks in one call; payload.h defines their layout
 
 bool is_prepared(const Spec& spec) {
   return spec.mode == Mode::kPutPrepared || spec.mode == Mode::kGetPrepared;
@@ -148,8 +148,8 @@ bool in_stream(const Spec& spec) {
   return spec.mode == Mode::kPutStream || spec.mode == Mode::kGetStream;
 }
 
-// All blocks as one message, until the other side has put them where they belong: what a program
-// does that has no batches.
+// Gathers all blocks into one message, which the other side scatters: the alternative of a program
+// without batches.
 class Bulk {
  public:
   Bulk(Side& side, const Spec& spec)
@@ -181,8 +181,7 @@ class Bulk {
   std::unique_ptr<Buffer> message_;
 };
 
-// Batches as the mode has them: described anew each time, prepared, in the order of a stream, or as
-// one message.
+// Batches in the row's mode: described anew each time, prepared, stream-ordered, or as one message.
 class Batches : public Wire {
  public:
   Batches(Side& side, const Spec& spec) : Wire(side), side_(side), spec_(spec) {
@@ -201,7 +200,7 @@ class Batches : public Wire {
     stream_.emplace(side.peer().on(side.device().stream()));
   }
 
-  // In the order of a stream.
+  // Stream-ordered.
   void isend(uint64_t) override { move_in_stream(); }
   void irecv(uint64_t) override { move_in_stream(); }
   void confirm_on_stream() override {
@@ -215,7 +214,7 @@ class Batches : public Wire {
     return oh_path_name(stream_ ? side_.peer().stream_info().path : path_);
   }
 
-  // Posts what has moved already, but only the first byte of each block.
+  // Times posts of the same batch with only the first byte of each block.
   void post_first_bytes(uint64_t count, Outcome* outcome) {
     describe(1);
     for (uint64_t i = 0; i < count; ++i) {
@@ -245,7 +244,7 @@ class Batches : public Wire {
     prepared_.emplace(puts(spec_) ? side_.peer().prepare_put(*remote_, batch_)
                                   : side_.peer().prepare_get(*remote_, batch_));
   }
-  // Side 1 goes on when its memory was written or read.
+  // Side 1 continues when its memory has been written or read.
   void move_in_stream() {
     if (!side_.first()) return stream_->wait_signal(kSlot);
     puts(spec_) ? stream_->put_batch(*remote_, batch_) : stream_->get_batch(*remote_, batch_);
@@ -295,7 +294,7 @@ Outcome row_by(Side& side, const Spec& spec) {
 
 Side::Side(int number, const std::string& device, std::optional<size_t> max_inline)
     : number_(number), name_(device), asked_inline_(max_inline) {
-  // The context is not what is timed: it takes the driver a fifth of a second.
+  // Create the context before the timed part: it takes the driver a fifth of a second.
   if (!name_.empty()) device_.emplace(name_);
   auto start = Clock::now();
   endpoint_ = std::make_unique<onehop::Endpoint>(make_endpoint());

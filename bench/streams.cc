@@ -5,7 +5,7 @@
 #include <optional>
 
 #if defined(OH_BENCH_KERNELS)
-// Laid into the module as the library's image is into the library.
+// Embedded in the module in the same way as the library's kernel image.
 extern "C" const uint8_t oh_kernel_image_begin[];
 #endif
 
@@ -20,12 +20,13 @@ const void* image() {
 #endif
 }
 
-constexpr size_t kRounds = 50;  // of a sample of latency
+constexpr size_t kRounds = 50;  // per latency sample
 constexpr size_t kSamples = 10;
 
 size_t parts(size_t whole, size_t part) { return std::max<size_t>(1, (whole + part - 1) / part); }
 
-// Bytes of operations behind the timed ones that are all checked: by the host, and by kernels.
+// Limit in bytes of the checked operations after the timed ones: checked by the host, and by
+// kernels.
 constexpr size_t kChecked = size_t{256} << 20;
 constexpr size_t kCheckedByKernels = size_t{1} << 30;
 
@@ -35,7 +36,7 @@ size_t size_of(const std::vector<Payload::Place>& places) {
   return size;
 }
 
-// The bytes of several rounds, in memory of the device.
+// Device memory that holds the bytes of several rounds.
 class Bank {
  public:
   Bank(const Device& device, const Payload& payload, size_t rounds)
@@ -43,7 +44,7 @@ class Bank {
         places_(payload.places()),
         block_(device, Memory::kCuda, std::max<size_t>(1, rounds * size_of(places_))) {}
 
-  // In the order of the stream: from the payload's memory, and back.
+  // Stream-ordered copies from the payload's memory, and back.
   void store(size_t round) const { copy(round, /*back=*/false); }
   void load(size_t round) const { copy(round, /*back=*/true); }
   // Poisons the payload's memory.
@@ -71,15 +72,15 @@ class Bank {
   const GpuBlock block_;
 };
 
-// The other side moves the bytes whether or not we are ready.
+// Whether the initiator transfers the bytes without waiting for the receiver.
 bool is_unasked(const Spec& spec) {
   return spec.op == Op::kBatch || spec.mode == Mode::kStreamPut || spec.mode == Mode::kKernelPut;
 }
 
-// Rounds with bytes of their own each, enqueued as the timed ones are, and all checked.
+// Rounds with distinct bytes, enqueued like the timed ones, and all checked.
 class CheckedRounds {
  public:
-  // `each`: of a sample. `pass`: the first that is free.
+  // `each`: rounds of a sample. `pass`: the first unused pass number.
   CheckedRounds(Wire& wire, const Device& device, const Spec& spec, size_t each, uint64_t pass)
       : wire_(wire), device_(device), spec_(spec), pass_(pass) {
     const Payload* payload = wire.out() ? wire.out() : wire.in();
@@ -112,7 +113,7 @@ class CheckedRounds {
   }
 
  private:
-  // One round is spoilt, and others come behind it.
+  // The corrupted round is in the middle, so that others follow it.
   bool is_last(bool last, size_t slot) const { return last && slot == each_ / 2; }
   void begin(bool last) {
     last_ = last;
@@ -234,7 +235,7 @@ std::vector<double> time_on_stream(const StreamRow& row) {
       row.end();
     }
   };
-  // Before anything is captured: the first operations may set up what the rest use.
+  // Before any capture: the first operations may set up resources that later ones use.
   verify(checked);
   const Work once(row.device, checked, 1, row.graph);
   const Work work(row.device, row.round, row.each, row.graph);
@@ -306,7 +307,7 @@ Outcome stream_row(Wire& wire, const Device& device, const Spec& spec) {
   const double operations = static_cast<double>(each) * (spec.op == Op::kLatency ? 2 : 1);
   const size_t blocks = spec.op == Op::kBatch ? spec.blocks : 1;
   const double bytes = operations * static_cast<double>(blocks * spec.size);
-  // An exchange is over when the slowest rank is through.
+  // Every rank reports its time: an exchange ends when the slowest rank has finished.
   const bool timed = first || spec.op == Op::kPatterns;
   for (size_t i = 0; i < samples && timed; ++i) outcome.add(times[i], bytes, 1 / operations);
   if (first && one_way) outcome.seconds = times.back() / 1e6;
@@ -345,7 +346,8 @@ Outcome time_kernels(const Spec& spec, const KernelPair& pair) {
     throw GpuError("a kernel's lane failed with fault " + std::to_string(found.fault) +
                    " (onehop/lane.h: oh_lane_fault)");
   };
-  // A kernel's first launch waits for those that run, maybe the other side's.
+  // Load the kernels with an empty launch: a kernel's first launch waits for running kernels,
+  // possibly the other side's.
   begin(false);
   pair.launch(true, 0, false);
   pair.launch(false, 0, false);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is enqueued on a GPU's stream and timed there: the benchmark's own kernels, points in time,
-// work that is replayed as a graph, and the loop over them, which is the same for onehop, NCCL and
-// floors.
+// Stream-ordered measurements: the benchmark's own kernels, timestamps, work that is replayed as a
+// graph, and the loop over them, which is the same for onehop, NCCL and floors.
 //
 // Threading: each belongs to one thread, and its device's context is current there.
 #pragma once
@@ -23,21 +22,22 @@ std::string why_no_kernel(const Device& device, const std::string& name);
 
 class Kernels {
  public:
-  // GpuError: the build has none, or not for this device.
+  // GpuError: the build has no kernels, or none for this device.
   explicit Kernels(const Device& device);
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
   ~Kernels();
 
   cuda::Function find(const char* name) const;
-  // On the device's stream.
+  // Launches on the device's stream.
   template <typename Args>
   void launch(cuda::Function kernel, unsigned blocks, unsigned threads, Args args) const {
     void* arguments[] = {&args};
     BENCH_CUDA(device_.driver(), launch_kernel, kernel, blocks, 1, 1, threads, 1, 1, 0,
                device_.stream(), arguments, nullptr);
   }
-  // The same; where the GPU can (sm_90, CUDA 12.3), the kernel begins while the one before it ends.
+  // As launch(); on GPUs that support it (sm_90, CUDA 12.3), the kernel starts while the previous
+  // one ends.
   template <typename Args>
   void launch_early(cuda::Function kernel, unsigned blocks, unsigned threads, Args args) const {
     if (!early_) return launch(kernel, blocks, threads, args);
@@ -61,7 +61,7 @@ class Kernels {
   bool early_ = false;
 };
 
-// Points in the order of the device's stream, and the time between them.
+// Timestamps in the device's stream, and the time between them.
 class Marks {
  public:
   Marks(const Device& device, size_t count);
@@ -69,9 +69,9 @@ class Marks {
   Marks& operator=(const Marks&) = delete;
   ~Marks();
 
-  // Sets the next one.
+  // Records the next timestamp.
   void set();
-  // Microseconds from one to another, once the stream is through with them.
+  // Microseconds between two timestamps that the stream has passed.
   double between(size_t from, size_t to) const;
   size_t count() const { return events_.size(); }
 
@@ -81,7 +81,8 @@ class Marks {
   size_t next_ = 0;
 };
 
-// Work for the device's stream, so many times over: enqueued anew each time, or as a graph of it.
+// Work repeated `times` times on the device's stream: enqueued each time, or captured once and
+// replayed as a graph.
 class Work {
  public:
   using Body = std::function<void()>;
@@ -102,45 +103,48 @@ class Work {
   cuda::GraphExec ready_ = nullptr;
 };
 
-// What is timed on a stream. begin and end take and check new bytes while nothing is under way.
+// A row timed on a stream. begin() and end() write and check new bytes while nothing is in flight.
 struct StreamRow {
   const Device& device;
   Work::Body round;                      // enqueues one operation
-  std::function<void(bool last)> begin;  // `last`: the timed ones come
+  std::function<void(bool last)> begin;  // `last`: the timed operations follow
   std::function<void()> end;
-  uint64_t whole;  // operations with new bytes, twice before the timed ones: at first, and as timed
-  size_t warmup;   // operations
-  size_t each;     // operations of a sample
+  // Checked operations, run twice before the timed ones: enqueued directly, then like the timed
+  // ones.
+  uint64_t whole;
+  size_t warmup;  // operations
+  size_t each;    // operations per sample
   size_t samples;
   bool graph = false;
-  Work::Body checked{};  // what is enqueued when bytes are checked; else `round`
-  Work::Body confirm{};  // behind the timed ones
+  Work::Body checked{};  // enqueued instead of `round` for checked operations
+  Work::Body confirm{};  // enqueued after the timed operations
 };
-// Microseconds of each sample, and at last from the first one until the confirmation.
+// Returns the microseconds of each sample, then those from the first sample until the confirmation.
 std::vector<double> time_on_stream(const StreamRow& row);
 
-// A sample of latency is the mean of up to 50 round trips, halved, one of patterns that of as many
-// exchanges; one of bandwidth that of a tenth of the messages. Timed iterations are whole samples.
+// A latency sample is half the mean of up to 50 round trips; a pattern sample is the mean of as
+// many exchanges; a bandwidth sample is the mean of a tenth of the messages. Timed iterations are
+// rounded to whole samples.
 //
-// As many, or 256 MiB of them, are enqueued behind those, with bytes of their own each that are all
-// checked. Copies between them bring and keep the bytes. Of batches that get, whose target takes no
-// part, 8 come one by one in their place, or one of more than 4 MiB.
+// After them it enqueues as many operations, or 256 MiB, with distinct bytes that are all checked;
+// copies between them provide and save the bytes. For batches that get, whose target is passive, 8
+// operations (one if larger than 4 MiB) run one at a time instead.
 Outcome stream_row(Wire& wire, const Device& device, const Spec& spec);
 
-// One of the two sides of messages within a kernel.
+// One side of messages within a kernel.
 struct KernelPair {
   const Device& device;
   Link& link;
-  uint64_t findings;  // of kernels.h, in memory of the device
+  uint64_t findings;  // address of a Findings in device memory
   std::function<void(bool checked, uint32_t rounds, bool corrupt)> launch;
 };
-// A sample is the mean of a launch, of which there are ten. One more, of kernels that check each
-// message, has as many, or 1 GiB of them.
+// A sample is the mean over one launch; there are ten. One more launch, of kernels that check each
+// message, transfers as many messages, or 1 GiB.
 Outcome time_kernels(const Spec& spec, const KernelPair& pair);
 
-// What a kernel is told of the wire's messages. `findings`: memory of the device for them.
+// Describes the wire's messages to a kernel. `findings`: device memory for a Findings.
 KernelPayload kernel_payload(const Spec& spec, SlotWire& wire, const void* findings);
-// The row of the kernels `name` and `name`_checked, by a group of spec.threads, or one for each
+// Measures the kernels `name` and `name`_checked, with a group of spec.threads, or one group per
 // direction.
 template <typename Args>
 Outcome kernel_row(const Spec& spec, SlotWire& wire, const Device& device, const Kernels& kernels,

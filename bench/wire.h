@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the timed loops see of a transport: a Link, by which the two sides meet, and a Wire, which
-// moves the messages of one row. A backend is one file with its wires: onehop's are in side.cc,
-// ordered.cc, patterns.cc and, by functions of Python, module.cc; others in floors.cc, nccl.cc and
-// pingpong_*.cc.
+// The interface between the timed loops and a transport: a Link, through which the two sides
+// synchronize, and a Wire, which transfers the messages of one row. A backend is one file with its
+// wires: onehop's are in side.cc, ordered.cc, patterns.cc and, with Python functions, module.cc;
+// others in floors.cc, nccl.cc and pingpong_*.cc.
 //
 //   side 0                                   side 1
 //   out() --isend(i) .. sent(i)------------> in()    irecv(i) .. received(i)
-//   in()  <-----------------------------     out()   latency of messages, and both ways at once
+//   in()  <-----------------------------     out()   latency of messages; both directions at once
 //
-// A row of messages one way has out() at side 0 and in() at side 1, as puts have; a get has out()
+// A row of one-way messages has out() at side 0 and in() at side 1, as have puts; a get has out()
 // at side 1. The side that one-sided operations read or write is passive().
 //
 // Threading: each belongs to one thread.
@@ -27,11 +27,11 @@ using Bytes = std::vector<uint8_t>;
 class Link {
  public:
   virtual ~Link() = default;
-  // 0: this side measures.
+  // Number of this side; side 0 measures.
   virtual int number() const = 0;
-  // Gives the other side bytes and takes its own.
+  // Sends bytes to the other side and returns its bytes.
   virtual Bytes swap(const Bytes& bytes) = 0;
-  // Returns when both sides have come here.
+  // Returns when both sides have called it.
   virtual void sync() { swap({}); }
   bool first() const { return number() == 0; }
 };
@@ -43,8 +43,8 @@ class Wire {
   Wire& operator=(const Wire&) = delete;
   virtual ~Wire() = default;
 
-  // Message i of a pass is in slot i % window. Between isend and sent, or irecv and received, its
-  // slot belongs to the transport. A wire defines what its rows use.
+  // Message i of a pass uses slot i % window. The transport owns the slot between isend() and
+  // sent(), or irecv() and received(). A wire overrides what its rows use.
   virtual void isend(uint64_t) {}
   virtual void sent(uint64_t) {}
   virtual void irecv(uint64_t) {}
@@ -57,26 +57,26 @@ class Wire {
     irecv(i);
     received(i);
   }
-  // Called before message i, outside of what latency times.
+  // Called before message i, outside of the time that latency measures.
   virtual void prepare(uint64_t) {}
-  // The path of the last message, as oh_path_name names it.
+  // The path of the last message, as named by oh_path_name.
   virtual std::string path() const { return "none"; }
-  // Behind the messages of a pass: side 1 confirms that all are there, and side 0 awaits that.
+  // After the messages of a pass: side 1 confirms that all have arrived, and side 0 waits for it.
   virtual void confirm() { link_.sync(); }
-  // The same in the order of a stream.
+  // As confirm(), stream-ordered.
   virtual void confirm_on_stream() {}
 
   Link& link() { return link_; }
   Payload* out() { return out_.get(); }
   Payload* in() { return in_.get(); }
   bool passive() const { return passive_; }
-  // Both sides take part in each message, so the receiver has to confirm the last.
+  // Both sides take part in each message, so the receiver must confirm the last one.
   bool two_sided() const { return two_sided_; }
-  // The other side may write into in() as soon as it has our answer.
+  // The other side may write into in() as soon as it has received this side's answer.
   bool overwritten() const { return overwritten_; }
 
  protected:
-  // The payload of a batch, in memory of a size that `make` makes.
+  // Creates the payload of a batch, in memory from `make`.
   template <typename Make>
   Blocks* give_or_take_blocks(const Spec& spec, Make make) {
     const bool bulk = spec.mode == Mode::kBulk;
@@ -97,7 +97,7 @@ class Wire {
   bool overwritten_ = false;
 };
 
-// Whether this side of a row of messages gives or takes.
+// Whether this side of a message row sends or receives.
 inline bool gives(const Link& link, const Spec& spec) {
   return spec.op == Op::kLatency || spec.both || link.first();
 }
@@ -108,7 +108,7 @@ inline bool takes(const Link& link, const Spec& spec) {
 // A wire whose payloads are slots.
 class SlotWire : public Wire {
  public:
-  // As Wire has them.
+  // As in Wire, with the concrete type.
   Slots* out() { return from_; }
   Slots* in() { return to_; }
 
@@ -122,8 +122,8 @@ class SlotWire : public Wire {
     in_ = std::make_unique<Slots>(spec, role, std::move(memory));
     to_ = static_cast<Slots*>(in_.get());
   }
-  // The payloads that the row's mode asks for, in memory that `make` makes. Of puts and gets each
-  // side has one, and side 0 acts.
+  // Creates the payloads of the row's mode, in memory from `make`. For puts and gets each side has
+  // one, and side 0 is the initiator.
   template <typename Make>
   void give_and_take(const Spec& spec, Make make) {
     const int number = link_.number();
@@ -139,7 +139,7 @@ class SlotWire : public Wire {
     if (gives(link_, spec)) give(spec, {number, link_.first()}, make());
     if (takes(link_, spec)) take(spec, {1 - number}, make());
   }
-  // The memory of the one that there is, or of what comes.
+  // The memory of the only payload, or of in() if there are two.
   Buffer& memory() { return (to_ ? to_ : from_)->memory(); }
 
   Slots* from_ = nullptr;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What onehop is compared with. Floors: what the machine can do without a library. Two sides that
+// Baselines for onehop. Floors measure what the machine achieves without a library. Two sides that
 // have met call floor() with the same row:
 //
 //   flag            two processes spin on a cache line each; messages of 8 bytes
 //   process_vm      process_vm_readv of the other process's memory
 //   memcpy          a copy into the other side's memory, within one process: by the CPU, or by
-//                   cudaMemcpyAsync from one device to the other until the stream is done
-//   put_flag        the same between two processes, into memory that is mapped by its legacy
-//                   handle, and a word in shared memory; put_flag_event: behind an event
+//                   cudaMemcpyAsync between devices and a stream synchronization
+//   put_flag        memcpy between two processes, into memory that is mapped by its legacy IPC
+//                   handle, and a word in shared memory; put_flag_event: after an event
 //   stream, graph, kernel    bare lines of 16 bytes in the other process's memory, 12 of payload
 //                   and a number, by kernels
 //
-// NCCL, opened at run time: its send and receive between two sides or among ranks.
+// NCCL, opened at run time: send and receive between two sides or among ranks.
 //
 // Threading: each side or rank belongs to a thread of its own.
 #pragma once
@@ -29,8 +29,8 @@
 
 namespace bench {
 
-// Two sides that share one page, to meet and to tell each other of a message. Side 1 finds the page
-// by the place that its parent passes on. The parent of both sides ends them, should one die.
+// Two sides that share one page to synchronize and to signal messages. Side 1 finds the page
+// through the path that its parent passes on. If one side dies, the parent of both ends the other.
 class Meeting : public Link {
  public:
   explicit Meeting(int number);
@@ -38,7 +38,7 @@ class Meeting : public Link {
   Meeting& operator=(const Meeting&) = delete;
   ~Meeting() override;
 
-  // Where side 1 finds the page of side 0.
+  // The path by which side 1 opens side 0's page.
   std::string place() const;
   void join(const std::string& place);
 
@@ -48,15 +48,15 @@ class Meeting : public Link {
   Bytes swap(const Bytes& bytes) override;
 
   static constexpr size_t kMostBytes = 1024;
-  // Words of one side, on cache lines of their own (two, for the adjacent-line prefetcher). The
-  // number, which only grows, is stored with release behind the value, and loaded with acquire
-  // before it.
+  // Words of one side, on separate cache lines (two, because of the adjacent-line prefetcher). The
+  // number only grows. It is stored with release after the value, and loaded with acquire before
+  // it.
   struct alignas(128) Line {
     std::atomic<uint64_t> number{0};
     std::atomic<uint64_t> value{0};
   };
-  // Tells the other side a value, and awaits its next one. Inline, for that is what a floor
-  // measures.
+  // Send a value to the other side, and wait for its next one. Inline, because a floor measures
+  // them.
   void tell(uint64_t value = 0) {
     Line& line = page_->lines[number_];
     line.value.store(value, std::memory_order_relaxed);
@@ -104,13 +104,13 @@ class Meeting : public Link {
   uint64_t heard_ = 0;
 };
 
-// A side of what onehop is compared with; floor rows and NCCL use it.
+// One side of a baseline; used by floor rows and NCCL.
 struct Yardstick {
-  // `device`: empty for memory of the host.
+  // `name`: the device; empty: host memory.
   Yardstick(int number, const std::string& name) : meeting(number) {
     if (!name.empty()) device.emplace(name);
   }
-  // Rows of the host's memory are of single operations.
+  // Rows of host memory measure single operations.
   Outcome floor(const Spec& spec, const std::string& name);
 
   Meeting meeting;
@@ -119,30 +119,30 @@ struct Yardstick {
 
 struct NcclLibrary;
 
-// A rank's communicator; what it moves goes on the device's stream.
+// A rank's communicator. It transfers on the device's stream.
 class Nccl {
  public:
-  // All ranks are here at once; the link gives them the bytes of rank 0. `registered`: what it
-  // moves is of ncclMemAlloc, and registered with the communicator.
+  // All ranks construct it concurrently; the link distributes rank 0's bytes. `registered`:
+  // transfers use memory from ncclMemAlloc that is registered with the communicator.
   Nccl(Link& link, uint32_t ranks, const Device& device, const std::vector<std::string>& libraries,
        bool registered);
   ~Nccl();
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 
-  // The host awaits each operation by the stream's end, as onehop's blocking calls are awaited, or
-  // all are in the order of the stream.
+  // Either the host synchronizes the stream after each operation, as for onehop's blocking calls,
+  // or all operations are stream-ordered.
   Outcome run(const Spec& spec);
 
   void send(const void* data, size_t size, uint32_t to);
   void recv(void* data, size_t size, uint32_t from);
   void begin_group();
   void end_group();
-  // Memory of messages. The communicator outlives it.
+  // Allocates memory for messages. The communicator must outlive it.
   std::unique_ptr<GpuBlock> block(const Spec& spec, size_t size);
   const Device& device() const { return device_; }
   std::string version() const;
-  // Milliseconds of ncclCommInitRank and of the first send; bytes of the GPU that both took.
+  // Milliseconds of ncclCommInitRank and of the first send; bytes of GPU memory that both took.
   double init_ms() const { return init_ms_; }
   double first_ms() const { return first_ms_; }
   double device_bytes() const { return device_bytes_; }

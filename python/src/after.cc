@@ -14,23 +14,23 @@ namespace {
 
 struct CurrentStream {};
 
-// The one object of its type. Never freed.
+// The only instance of its type. Never freed.
 PyObject* g_current_stream = nullptr;
 
-// Where the objects of a type keep their handle.
+// The attribute that holds the stream or event handle of a type's objects.
 struct Holder {
-  const Name* attribute = nullptr;  // null: nowhere
+  const Name* attribute = nullptr;  // null: none
   bool is_event = false;
-  bool is_protocol = false;  // a method that gives (version, handle)
+  bool is_protocol = false;  // a method that returns (version, handle)
 };
 
-// Never destroyed: the interpreter may be gone then.
+// Never destroyed: the interpreter may already be finalized.
 TypeCache<Holder>& cache() {
   static auto* const instance = new TypeCache<Holder>;
   return *instance;
 }
 
-// All libraries name their events' class so; what derives from it is one too.
+// All libraries name their event class "Event"; derived classes count, too.
 bool is_event(PyTypeObject* type) {
   for (nb::handle base : nb::borrow<nb::tuple>(type->tp_mro)) {
     const char* name = reinterpret_cast<PyTypeObject*>(base.ptr())->tp_name;
@@ -60,7 +60,7 @@ Holder holder_of(nb::handle object) {
   PyTypeObject* type = Py_TYPE(object.ptr());
   if (const Holder* known = cache().find(type)) return *known;
   Holder found = find_holder(object);
-  // Another object of the type may have an attribute that this one lacks.
+  // Do not cache a failure: another object of the type may have an attribute that this one lacks.
   if (found.attribute) cache().put(type, found);
   return found;
 }
@@ -72,7 +72,7 @@ Holder holder_of(nb::handle object) {
                      "onehop.CURRENT_STREAM");
 }
 
-// An integer, a ctypes pointer, or what can be made an integer.
+// Accepts an integer, a ctypes pointer, or an object that converts to an integer.
 void* pointer_from(nb::handle value) {
   static const Name kValue("value");
   if (PyLong_Check(value.ptr())) return stream_from_number(value);
@@ -91,11 +91,11 @@ void* handle_of(nb::handle object, const Holder& holder) {
     if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) < 2) refuse(object);
     value = nb::borrow(PyTuple_GET_ITEM(value.ptr(), 1));
   }
-  // An event of torch that was never recorded has none.
+  // A torch event that was never recorded has no handle.
   return value.is_none() ? nullptr : pointer_from(value);
 }
 
-// As a user gives it.
+// Converts a raw stream that the user passed.
 void* raw_stream(nb::handle given, const char* name) {
   (void)whole_number(given, {name, "a raw CUDA stream, which is a pointer: 0 to 2**64 - 1"});
   return stream_from_number(given);
@@ -108,7 +108,7 @@ After after_object(nb::handle given) {
   if (!holder.attribute) refuse(given);
   void* handle = handle_of(given, holder);
   if (!holder.is_event) return After::stream(handle);
-  // An event that was never recorded has happened.
+  // An event that was never recorded counts as complete.
   return handle ? After::event(handle) : After();
 }
 

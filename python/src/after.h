@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams and events as arguments: `after`, what an operation waits for before it touches the
-// memory of a GPU; and the streams that operations are given to.
+// Streams and events as arguments: `after`, the GPU work that an operation waits for before it
+// accesses GPU memory; and the streams in which operations are enqueued.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -13,23 +13,23 @@
 
 namespace onehop::python {
 
-// What `after` stands for in a transfer of this buffer: None, a stream, an event, or
-// onehop.CURRENT_STREAM. Raises InvalidType for anything else. `on_gpu`: of the endpoint, which
-// else waits for no GPU.
+// Converts `after` for a transfer of this buffer: None, a stream, an event, or
+// onehop.CURRENT_STREAM. Raises InvalidType for anything else. `on_gpu`: whether the endpoint has a
+// GPU; without one CURRENT_STREAM waits for nothing.
 After after_of(nb::handle after, const Buffer& buffer, bool on_gpu);
 
-// The CUstream that a stream's object, or its number, stands for. Raises InvalidType for events and
-// all else.
+// Returns the CUstream of a stream object or raw handle. Raises InvalidType for events and anything
+// else.
 void* stream_of(nb::handle stream);
 
 // onehop.CURRENT_STREAM: the default of `after`.
 nb::object current_stream_object();
 void bind_after(nb::module_& module);
 
-// Forgets the types of streams; at exit.
+// Clears the cache of stream types, at exit.
 void forget_stream_types();
 
-// The argument in signatures and docstrings.
+// The `after` argument in signatures and docstrings.
 #define OH_PYTHON_AFTER_ARGUMENT ", after: onehop.devices.After = CURRENT_STREAM"
 #define OH_PYTHON_AFTER                                                              \
   "after: the GPU work to wait for before GPU memory is accessed: a stream or an\n"  \

@@ -57,7 +57,7 @@ std::string string(nb::handle given, Argument argument) {
   if (!PyUnicode_Check(given.ptr())) refuse_type(given, argument);
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(given.ptr(), &size);
-  if (!text) {  // half of a surrogate pair
+  if (!text) {  // a lone surrogate
     PyErr_Clear();
     refuse_value(given, argument);
   }

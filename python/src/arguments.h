@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arguments as Python gave them. What does not fit raises an error with the argument's name, what
-// was given and what is accepted: the binding's own error names none of them.
+// Validation of Python arguments. A mismatch raises an error with the argument's name, the given
+// value and the accepted values; nanobind's own error names none of them.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -29,10 +29,10 @@ inline constexpr Argument kSize{"size", "how many ranks there are, 1 to 2**31 - 
 [[noreturn]] void refuse_type(nb::handle given, Argument argument);
 [[noreturn]] void refuse_value(nb::handle given, Argument argument);
 
-// Whether it is one whole number: an int, or what has __index__ and no elements, as numpy's
-// integers.
+// Whether the object is a single integer: an int, or an object with __index__ but no elements, such
+// as a numpy integer.
 bool is_whole(nb::handle given);
-// The int that it is, or that its __index__ gives; nothing, and no error, where it has neither.
+// The object as an int, through __index__ if needed; null, without a Python error, if it is none.
 nb::object as_int(nb::handle given);
 
 uint64_t whole_number(nb::handle given, Argument argument);

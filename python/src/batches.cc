@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peer.put_batch and its kin, and batches that are prepared.
+// Peer.put_batch and related calls, and prepared batches.
 #include <nanobind/stl/string.h>
 
 #include <string>
@@ -13,14 +13,14 @@
 namespace onehop::python {
 namespace {
 
-// What a batch is made of, as Python gave it.
+// The Python arguments of a batch.
 struct BatchArguments {
   nb::handle local_offsets;  // null: packed
   nb::handle remote_offsets;
   nb::handle lengths;
 };
 
-// The description of a batch; what it points to lives as long as it.
+// The oh_batch of the arguments, and the storage that it points to.
 class Batch {
  public:
   Batch(const Local& local, const BatchArguments& arguments) {
@@ -32,11 +32,11 @@ class Batch {
   const oh_batch& operator*() const { return value_; }
 
  private:
-  // Whether no list is needed.
+  // Fills the strided form, which needs no lists; false if the arguments do not fit it.
   bool take_ranges(const BatchArguments& arguments) {
     std::optional<Range> theirs = as_range(arguments.remote_offsets);
     std::optional<Range> ours =
-        value_.packed ? theirs : as_range(arguments.local_offsets);  // not looked at when packed
+        value_.packed ? theirs : as_range(arguments.local_offsets);  // ignored when packed
     bool scalar = is_whole(arguments.lengths);
     if (!scalar || !ours || !theirs || ours->count != theirs->count) return false;
     value_.count = theirs->count;
@@ -60,7 +60,7 @@ class Batch {
       lengths_.emplace(arguments.lengths, "lengths");
     }
     size_t count = remote_->size();
-    // Once more: not every object tells its length, or the true one.
+    // Check again: an object may report no length, or a wrong one.
     check_counts(local_ ? local_->size() : count, count, lengths_->size());
     value_.count = count;
     if (local_) value_.local_offsets = local_->data();
@@ -68,7 +68,7 @@ class Batch {
     value_.lengths = lengths_->data();
   }
 
-  // Before anything is walked.
+  // Checks the lengths before any iteration.
   void check_counts(const BatchArguments& arguments) const {
     std::optional<size_t> theirs = length_of(arguments.remote_offsets, "remote_offsets");
     if (!theirs) return;

@@ -10,8 +10,8 @@
 namespace onehop::python {
 namespace {
 
-// Refuses arrays whose bytes are not their values. Exactly numpy's own type, and the types that are
-// built into Python, are not asked: theirs are no heap types.
+// Refuses arrays whose bytes are not their values. Skips numpy's own type and Python's built-in
+// types, which are not heap types.
 void check_values(nb::handle object) {
   PyTypeObject* type = Py_TYPE(object.ptr());
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !Exporter::of(type).masked) return;
@@ -20,7 +20,7 @@ void check_values(nb::handle object) {
                 "numpy.ma.getmaskarray(array) apart, receive into array.data");
 }
 
-// Whether the elements are, or contain, references to Python objects. Their bytes are addresses.
+// Whether the elements are or contain references to Python objects, whose bytes are addresses.
 bool holds_objects(const char* format) {
   for (const char* at = format; at && *at; ++at) {
     if (*at == ':') {  // the name of a field follows, up to the next colon
@@ -38,7 +38,7 @@ bool holds_objects(const char* format) {
 
 void Buffer::acquire(nb::handle object, Wanted wanted) {
   int flags = PyBUF_FORMAT | PyBUF_ND | (wanted.access == Access::kWrite ? PyBUF_WRITABLE : 0);
-  // Asked for the format too: the bytes of Python objects must not be moved.
+  // Request the format, too: the bytes of Python objects must not be transferred.
   if (!PyObject_CheckBuffer(object.ptr()) || PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
     return acquire_slowly(object, wanted);
   }
@@ -55,7 +55,7 @@ void Buffer::acquire_slowly(nb::handle object, Wanted wanted) {
   view_ = {};
   if (PyErr_Occurred()) {
     std::string text = take_python_error();
-    // Arrays of cupy have the protocol, to refuse with it.
+    // cupy arrays implement the buffer protocol only to refuse it.
     if (!shows_cuda_array(object)) return acquire_plainly(object, wanted.access, text);
   }
   exporter_ = Exporter::of(Py_TYPE(object.ptr()));
@@ -69,14 +69,14 @@ void Buffer::acquire_slowly(nb::handle object, Wanted wanted) {
                      "__cuda_array_interface__");
 }
 
-// The buffer protocol was refused. Elements that it has no format for (datetime64, say) are bytes
-// all the same; everything else is refused here too, with the reason.
+// Retries without a format after the buffer protocol failed. Elements without a format code (such
+// as datetime64) are still plain bytes; all else fails here, too, with the reason.
 void Buffer::acquire_plainly(nb::handle object, Access access, const std::string& text) {
   static const Name kType("dtype");
   static const Name kHasObject("hasobject");
   nb::object type = try_attribute(object, kType);
   nb::object has = type.is_valid() ? try_attribute(type, kHasObject) : nb::object();
-  // numpy's variable-length strings, too: their bytes are places in a table of the array.
+  // Includes numpy's variable-length strings, whose bytes are indices into a table of the array.
   if (has.is_valid() && has.ptr() == Py_True) refuse_objects(object);
   check_values(object);
   int flags = access == Access::kWrite ? PyBUF_WRITABLE : PyBUF_SIMPLE;

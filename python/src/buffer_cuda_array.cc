@@ -22,7 +22,7 @@ const Name& interface_name() {
   raise_invalid("the __cuda_array_interface__ of the " + name_of_type(object) + " " + why);
 }
 
-// The entry of the interface, or nothing where it is absent or None.
+// Returns an entry of the interface; null if it is absent or None.
 nb::object entry(nb::handle interface, const char* name) {
   nb::object found = nb::borrow(PyDict_GetItemString(interface.ptr(), name));
   return found.is_valid() && found.is_none() ? nb::object() : found;
@@ -41,7 +41,7 @@ std::vector<int64_t> numbers(nb::handle object, nb::handle tuple, const char* na
   return values;
 }
 
-// Bytes of an element, as typestr has it: "<f4" has 4.
+// Size of an element in bytes, from typestr: 4 for "<f4".
 int64_t size_of_element(nb::handle object, nb::handle typestr) {
   std::string_view text;
   if (typestr.is_valid() && PyUnicode_Check(typestr.ptr())) {
@@ -77,7 +77,8 @@ bool shows_cuda_array(nb::handle object) {
 }
 
 bool Buffer::acquire_cuda_array(nb::handle object, Wanted wanted) {
-  if (exporter_.library == Exporter::Library::kTorch) return false;  // __dlpack__ knows more types
+  // __dlpack__ supports more types.
+  if (exporter_.library == Exporter::Library::kTorch) return false;
   static const Name kDlpack("__dlpack__");
   try {
     bool has_dlpack = PyObject_HasAttr(object.ptr(), kDlpack.ptr()) != 0;
@@ -94,7 +95,7 @@ bool Buffer::acquire_cuda_array(nb::handle object, Wanted wanted) {
     if (read_only < 0) throw nb::python_error();
     if (read_only != 0 && wanted.access == Access::kWrite) refuse_read_only(object);
     stream_told_ = PyDict_GetItemString(interface.ptr(), "stream") != nullptr;
-    // Before version 3 it did not tell its stream; __dlpack__ at least makes the data ready.
+    // Before version 3 the interface has no stream; __dlpack__ at least makes the data ready.
     if (!stream_told_ && !exporter_.knows_stream() && has_dlpack) return false;
     if (entry(interface, "mask").is_valid()) refuse_interface(object, "has a mask: send it apart");
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buffers of tensors: the C exchange API of DLPack, which costs next to nothing, and __dlpack__.
+// Buffers of tensors: DLPack's C exchange API, which costs next to nothing, and __dlpack__.
 #include <string>
 
 #include "buffer.h"
@@ -11,11 +11,11 @@
 namespace onehop::python {
 namespace {
 
-// Streams as __dlpack__ numbers them.
+// Stream numbers of __dlpack__.
 constexpr int kNoSynchronisation = -1;
 constexpr int kLegacyDefaultStream = 1;
 
-// Bytes of a contiguous tensor.
+// Size in bytes of a contiguous tensor.
 size_t bytes_of(const dlpack::Tensor& tensor, uint64_t flags) {
   size_t count = 1;
   for (int32_t i = 0; i < tensor.ndim; ++i) count *= static_cast<size_t>(tensor.shape[i]);
@@ -42,7 +42,7 @@ Memory memory_of(nb::handle object, const dlpack::Device& device) {
   }
 }
 
-// The device that the object says it is on; the CPU where it does not say.
+// Device that the object reports; the CPU if it reports none.
 dlpack::Device device_of(nb::handle object) {
   static const Name kDevice("__dlpack_device__");
   nb::object method = find_attribute(object, kDevice);
@@ -51,8 +51,8 @@ dlpack::Device device_of(nb::handle object) {
   return {nb::cast<int32_t>(nb::object(device[0])), nb::cast<int32_t>(nb::object(device[1]))};
 }
 
-// What __dlpack__ gives, asked for as an exporter of today; then, should it not understand that, as
-// one of long ago.
+// Calls __dlpack__ with max_version and, if the exporter does not accept that, without it as before
+// version 1.0.
 nb::object capsule_of(nb::handle method, const nb::dict& arguments) {
   static const Name kMaxVersion("max_version");
   static PyObject* const kVersion =
@@ -69,7 +69,7 @@ nb::object capsule_of(nb::handle method, const nb::dict& arguments) {
   return capsule;
 }
 
-// Owns a managed tensor; its deleter is called with the GIL, as all of Buffer is.
+// Owns a managed tensor. Its deleter is called with the GIL held, like all of Buffer.
 template <typename Managed>
 std::shared_ptr<void> own(Managed* managed) {
   return {managed, [](void* pointer) {
@@ -83,7 +83,8 @@ std::shared_ptr<void> own(Managed* managed) {
 bool Buffer::acquire_exchanged(nb::handle object, Wanted wanted) {
   const dlpack::Exchange* exchange = exporter_.exchange;
   if (!exchange) return false;
-  // The short way does not tell whether the memory is read-only, or a copy. That of torch never is.
+  // tensor_from_object does not report whether the memory is read-only or a copy; torch's is
+  // neither.
   bool flags_matter = (wanted.access == Access::kWrite || wanted.lasts) &&
                       exporter_.library != Exporter::Library::kTorch;
   if (exchange->tensor_from_object && !flags_matter) {
@@ -103,7 +104,7 @@ bool Buffer::acquire_exchanged(nb::handle object, Wanted wanted) {
       }
     }
   }
-  // It is asked in the usual way, which gives a reason where there is one.
+  // Fall back to __dlpack__, whose error gives the reason.
   PyErr_Clear();
   return false;
 }
@@ -120,8 +121,8 @@ bool Buffer::acquire_dlpack(nb::handle object, Wanted wanted) {
     Memory memory = memory_of(object, device);
     if (memory == Memory::kDevice && wanted.no_device) refuse_device(object, wanted.no_device);
     if (memory != Memory::kHost) {
-      // torch tells its stream; of others the data is to be ready for the legacy default stream,
-      // which is what is waited for by default.
+      // torch reports its current stream. Other exporters must make the data ready for the legacy
+      // default stream, which is then waited for by default.
       int stream = exporter_.knows_stream() ? kNoSynchronisation : kLegacyDefaultStream;
       if (PyDict_SetItem(arguments.ptr(), kStream.ptr(), nb::int_(stream).ptr()) != 0) {
         throw nb::python_error();

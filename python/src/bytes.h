@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Python bytes to and from those of the C++ API.
+// Conversion between Python bytes and those of the C++ API.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@ namespace onehop::python {
 
 inline nb::bytes to_bytes(const Bytes& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-// What is read here and now: addresses, descriptors, notifications. A buffer, or a region.
+// A buffer or region that is read immediately: an address, a descriptor or a notification.
 class ByValue {
  public:
   explicit ByValue(nb::handle object) {
@@ -40,7 +40,7 @@ class ByValue {
   size_t size_ = 0;
 };
 
-// A copy of such bytes.
+// Copies the bytes of such an argument.
 inline Bytes from_bytes(nb::handle object) {
   ByValue bytes(object);
   return Bytes(bytes.data(), bytes.data() + bytes.size());

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kAnySource = -1;
 
-// A rank that may be onehop.ANY_SOURCE.
+// Converts a rank or onehop.ANY_SOURCE.
 int64_t source_of(nb::handle source) {
   constexpr Argument kSource{"src", "a rank, 0 to size - 1, or onehop.ANY_SOURCE"};
   nb::object number = as_int(source);
@@ -57,7 +57,7 @@ std::shared_ptr<Context> create(const CommunicatorArguments& given,
   auto options = detail::sized<oh_comm_options>();
   options.rank = static_cast<uint32_t>(given.rank);
   options.size = static_cast<uint32_t>(given.size);
-  // The library's own default, so that it is one value.
+  // Let the library apply its default.
   options.timeout_ns = timeout_ns(given.timeout, OH_TIMEOUT_DEFAULT);
   return call_cancellably([options, rendezvous, unique_id, endpoint](const int* cancelled) mutable {
     options.endpoint = endpoint->options;
@@ -68,11 +68,12 @@ std::shared_ptr<Context> create(const CommunicatorArguments& given,
   });
 }
 
-// By a store or an MPI communicator: Python gets the unique id by it, and says what time is left.
+// Creates it with a store or an MPI communicator: Python exchanges the unique id through it and
+// returns the remaining time.
 std::shared_ptr<Context> create_by(nb::handle store, nb::handle comm, nb::handle rank,
                                    nb::handle size, nb::handle timeout,
                                    std::shared_ptr<EndpointArguments> endpoint) {
-  timeout_ns(timeout, OH_TIMEOUT_DEFAULT);  // raises for what is none
+  timeout_ns(timeout, OH_TIMEOUT_DEFAULT);  // raises if it is invalid
   nb::object meet = nb::module_::import_("onehop.meeting").attr("meet");
   auto met = nb::cast<nb::tuple>(meet(rank, size, store, comm, timeout));
   nb::object unique_id = met[2];
@@ -81,7 +82,7 @@ std::shared_ptr<Context> create_by(nb::handle store, nb::handle comm, nb::handle
                 std::move(endpoint));
 }
 
-// A rank or a size, where it is given.
+// Converts an optional rank or size.
 std::optional<int64_t> number_of(nb::handle given, Argument argument) {
   if (given.is_none()) return std::nullopt;
   return static_cast<int64_t>(small_number(given, argument));
@@ -260,7 +261,7 @@ std::shared_ptr<Link> PyCommunicator::link(int64_t rank, nb::handle timeout) {
   Peer peer = call_interruptibly(
       [owner = context, rank, limit] { return owner->communicator().peer(rank, limit); });
   std::shared_ptr<Link>& slot = links[static_cast<size_t>(rank)];
-  // Another thread may have been faster; its link is in use.
+  // Another thread may have stored its link first; use that one.
   if (!slot) slot = Link::of(context, std::move(peer));
   return slot;
 }
@@ -275,7 +276,7 @@ std::string own_rank(const PyCommunicator& self) {
 
 namespace {
 
-// The peer of a rank once there is a link again; that of before if it is well.
+// Waits for a working link to the rank; returns the existing peer if its link still works.
 PyPeer reconnect(PyCommunicator& self, nb::handle rank, nb::handle timeout) {
   int64_t number = rank_of(rank, "rank");
   self.context->check();
@@ -337,7 +338,8 @@ void bind_communicator(nb::module_& module) {
           "peer",
           [](PyCommunicator& self, nb::handle rank, nb::handle timeout) {
             int64_t number = rank_of(rank, "rank");
-            timeout_ns(timeout, OH_TIMEOUT_DEFAULT);  // raises for what is none, also if connected
+            // raises if it is invalid, even if already connected
+            timeout_ns(timeout, OH_TIMEOUT_DEFAULT);
             return PyPeer{self.link(number, timeout)};
           },
           nb::arg("rank").none(), nb::arg("timeout").none() = nb::ellipsis(),

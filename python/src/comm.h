@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicator as Python sees it, for the files that give it verbs.
+// The Python Communicator, for the files that implement its methods.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -13,19 +13,20 @@
 
 namespace onehop::python {
 
-// A communicator and its links so far; looked up on each call, so without a call of the library.
+// A communicator and its established links, cached so that a call needs no library lookup.
 struct PyCommunicator {
   std::shared_ptr<Context> context;
   std::vector<std::shared_ptr<Link>> links;
 
-  // Of a rank, connected if need be. The caller holds it: reconnect() may put another in its place.
+  // Returns the link to a rank; connects if needed. The caller must hold it, because reconnect()
+  // may replace it.
   std::shared_ptr<Link> link(int64_t rank, nb::handle timeout);
 };
 
-// A rank that a peer can have, from the argument `name`.
+// Converts the argument `name` to the rank of a peer.
 int64_t rank_of(nb::handle rank, const char* name);
 
-// Our rank, for messages.
+// This process's rank, for texts.
 std::string own_rank(const PyCommunicator& self);
 
 // Communicator.on and warmup.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stream domain of communicators.
+// The stream API of communicators.
 #include <nanobind/stl/string.h>
 
 #include <numeric>
@@ -14,7 +14,7 @@
 namespace onehop::python {
 namespace {
 
-// None: all but our own.
+// Converts a sequence of ranks; None: all ranks except this one.
 std::vector<int32_t> ranks_of(const PyCommunicator& self, nb::handle given) {
   std::vector<int32_t> ranks;
   if (given.is_none()) {
@@ -38,7 +38,7 @@ std::vector<int32_t> ranks_of(const PyCommunicator& self, nb::handle given) {
 }
 
 struct PyCommunicatorHandle {
-  std::shared_ptr<Context> context;  // its addresses are good while the communicator is open
+  std::shared_ptr<Context> context;  // keeps the communicator, whose addresses the handle holds
   oh_comm_handle value;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<uint32_t> g_forks{0};
 
-// Never destroyed: threads may still run when static destructors do.
+// Never destroyed: threads may still run during static destruction.
 struct Contexts {
   std::mutex mutex;
   std::vector<std::weak_ptr<Context>> all;
@@ -33,7 +33,7 @@ void add(const std::shared_ptr<Context>& context) {
   known.all.push_back(context);
 }
 
-// The library has just read and accepted the same variable, or applies the same default.
+// No validation: the library has just accepted the same variable, or applies the same default.
 int64_t read_default_timeout() {
   const char* text = std::getenv("ONEHOP_TIMEOUT");
   if (text && !*text) text = nullptr;
@@ -55,7 +55,7 @@ void watch_forks() {
   auto in_parent = [] { contexts().mutex.unlock(); };
   auto in_child = [] {
     g_forks.fetch_add(1, std::memory_order_relaxed);
-    g_threads_without_gil.store(0);  // the others are not here
+    g_threads_without_gil.store(0);  // the child has no other threads
     contexts().all.clear();
     contexts().mutex.unlock();
   };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Context: an endpoint or a communicator as all of its Python objects share it.
+// Context: an endpoint or a communicator, shared by all of its Python objects.
 //
-// Threading: any thread; what is said to need the GIL needs it. Ownership: the objects of a context
-// hold it; its handle goes with the last of them. In a child of fork() nothing is given back: the
-// handles belong to locks and threads of the parent.
+// Threading: any thread; exceptions are marked. Ownership: the objects of a context share it; the
+// last one releases its handle. In a child of fork() nothing is released: the handles depend on
+// locks and threads of the parent.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,7 @@ namespace nb = nanobind;
 uint32_t forks();
 void watch_forks();
 
-// A handle that is left alone in a child of fork().
+// Owns a handle; does not release it in a child of fork().
 template <typename T>
 class Owned {
  public:
@@ -62,14 +62,14 @@ class Context {
   EndpointView endpoint() const {
     return endpoint_ ? EndpointView(endpoint_->get()) : communicator_->endpoint();
   }
-  // Of a communicator's context.
+  // Requires is_communicator().
   Communicator& communicator() const { return *communicator_; }
   bool is_communicator() const { return static_cast<bool>(communicator_); }
   bool is_closed() const { return closed_.load(std::memory_order_relaxed); }
   const std::string& device() const { return device_; }
-  // Null where its endpoint is on a GPU; else why it moves no device memory, and what to do.
+  // Null if the endpoint is on a GPU; otherwise why it cannot transfer device memory, and the fix.
   const char* no_device() const { return no_device_; }
-  // Raises in a child of fork() and once closed, before anything is posted.
+  // Raises in a child of fork() and after close().
   void check() const;
   int64_t default_timeout_ns() const { return default_timeout_ns_; }
 
@@ -78,13 +78,13 @@ class Context {
   Owned<Endpoint> endpoint_;
   Owned<Communicator> communicator_;
   int64_t default_timeout_ns_;
-  std::string device_;  // "host", or a GPU's name as it was given
+  std::string device_;  // "host", or the GPU's name as given
   const char* no_device_;
-  std::atomic<bool> closed_{false};  // by us; for messages only
+  std::atomic<bool> closed_{false};  // closed through this context; for error texts only
   uint32_t born_ = forks();
 };
 
-// Closes what is still open; when the interpreter exits.
+// Closes all open contexts, when the interpreter exits.
 void close_all();
 
 }  // namespace onehop::python

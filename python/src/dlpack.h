@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The binary interface of DLPack 1.x (https://github.com/dmlc/dlpack), as far as it is used. What
-// is here does not change within major version 1.
+// The parts of the DLPack 1.x ABI (https://github.com/dmlc/dlpack) that are used. They do not
+// change within major version 1.
 //
-// Threading: plain data; what the function pointers lead to needs the GIL.
+// Threading: plain data; calling the function pointers needs the GIL.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace onehop::python::dlpack {
 
 inline constexpr uint32_t kMajor = 1;
-inline constexpr uint32_t kMinor = 3;  // the newest that is understood
+inline constexpr uint32_t kMinor = 3;  // the newest supported
 
 enum DeviceType : int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13 };
 
@@ -22,7 +22,7 @@ struct Version {
 };
 
 struct Device {
-  int32_t type;  // a DeviceType, or what is not known here
+  int32_t type;  // a DeviceType or an unknown value
   int32_t id;
 };
 
@@ -49,11 +49,11 @@ struct ManagedTensor {  // in capsules named "dltensor"
   void (*deleter)(ManagedTensor*);
 };
 
-enum TypeCode : uint8_t { kOpaque = 3, kComplex = 5 };  // those that are looked at
+enum TypeCode : uint8_t { kOpaque = 3, kComplex = 5 };  // only those used here
 
 inline constexpr uint64_t kReadOnly = 1;       // flags
-inline constexpr uint64_t kCopied = 2;         // the memory is the capsule's own, not the object's
-inline constexpr uint64_t kSubBytePadded = 4;  // an element of less than a byte takes a whole one
+inline constexpr uint64_t kCopied = 2;         // the memory is a copy that belongs to the capsule
+inline constexpr uint64_t kSubBytePadded = 4;  // each sub-byte element occupies a whole byte
 
 struct ManagedTensorVersioned {  // in capsules named "dltensor_versioned"
   Version version;
@@ -63,7 +63,8 @@ struct ManagedTensorVersioned {  // in capsules named "dltensor_versioned"
   Tensor tensor;
 };
 
-// The C exchange API of a type. Functions return 0, or -1 with a Python error; none synchronises.
+// The C exchange API of a type. Functions return 0, or -1 with a Python error set; none
+// synchronizes.
 struct ExchangeHeader {
   Version version;
   ExchangeHeader* previous;  // of an older major version, or null
@@ -73,7 +74,7 @@ struct Exchange {
   void* allocate;
   int (*managed_from_object)(void* object, ManagedTensorVersioned** tensor);
   void* managed_to_object;
-  // Valid while the object lives and is left as it is. May be null.
+  // The result is valid while the object exists and is not changed. May be null.
   int (*tensor_from_object)(void* object, Tensor* tensor);
   int (*current_stream)(int32_t device_type, int32_t device_id, void** stream);
 };

@@ -24,7 +24,7 @@ PyPeer connect(PyEndpoint& self, nb::handle address, nb::handle timeout) {
   return PyPeer{Link::of(self.context, std::move(peer))};
 }
 
-// Of peers to a region.
+// Converts the access of peers to a region.
 Access access_of(nb::handle given) {
   const std::string access = string(given, {"access", "\"r\" or \"rw\""});
   if (access == "rw") return Access::kWrite;
@@ -151,7 +151,7 @@ constexpr Argument kDevice{"device",
                            "\"cuda:1\", \"GPU-<uuid>\", or an "
                            "object with type and index, such as torch.device(\"cuda:1\")"};
 
-// A name as the C API has it.
+// Validates a device name and returns the C API's name for it.
 std::string known_name(nb::handle given, const std::string& name) {
   if (name == "host" || name == "cpu" || name == "cpu:0") return "host";
   std::string start = name.substr(0, 4);
@@ -162,7 +162,7 @@ std::string known_name(nb::handle given, const std::string& name) {
   return name;
 }
 
-// The C API's name of a device.
+// Returns the C API's name of a device argument.
 std::string device_name(nb::handle given) {
   static const Name kType("type");
   static const Name kIndex("index");

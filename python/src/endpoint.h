@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Endpoint, Peer and Communicator as Python sees them.
+// The Python classes Endpoint, Peer and Communicator.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct PyEndpoint {
   std::shared_ptr<Context> context;
 };
 
-// The endpoint options of a constructor; the text lives as long as they.
+// The endpoint options of a constructor, and the text that they point to.
 struct EndpointArguments {
   EndpointArguments(nb::handle device, nb::handle max_inline, nb::handle progress_thread);
   EndpointArguments(const EndpointArguments&) = delete;
@@ -41,7 +41,7 @@ void bind_records(nb::module_& module);
 void bind_metrics(nb::module_& module);
 void bind_shared(nb::module_& module);
 
-// Rows of the C API as objects of onehop.records.
+// Rows of the C API converted to objects of onehop.records.
 nb::object peer_info(Link& link);
 nb::object peer_stats(Link& link);
 nb::dict pools(const EndpointView& endpoint);

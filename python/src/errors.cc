@@ -6,7 +6,7 @@ namespace nb = nanobind;
 namespace onehop::python {
 namespace {
 
-// The class for a code: its own, or that of its scope.
+// The exception class of a status code: its own, or that of its scope.
 const char* class_name(const Error& error) {
   if (dynamic_cast<const TypeMismatch*>(&error)) return "InvalidType";
   switch (error.status()) {
@@ -22,7 +22,7 @@ const char* class_name(const Error& error) {
       break;
   }
   switch (error.scope()) {
-    case OH_SCOPE_NONE:  // not yet, where a call cannot say so otherwise
+    case OH_SCOPE_NONE:  // OH_IN_PROGRESS or OH_AGAIN of a call that cannot report them otherwise
     case OH_SCOPE_OPERATION:
       return "OperationError";
     case OH_SCOPE_LINK:
@@ -33,13 +33,13 @@ const char* class_name(const Error& error) {
   return "Error";
 }
 
-// "TIMEOUT" of OH_ERR_TIMEOUT, "OK" of OH_OK.
+// "TIMEOUT" for OH_ERR_TIMEOUT, "OK" for OH_OK.
 const char* short_name(const char* name) {
   bool is_error = std::string_view(name).substr(0, 7) == "OH_ERR_";
   return name + (is_error ? 7 : 3);
 }
 
-// What the C++ exception says, without the name of its code: that is an attribute here.
+// The C++ exception's text without the code's name, which is an attribute in Python.
 std::string_view text_of(const Error& error) {
   std::string_view text = error.what();
   std::string_view name = oh_status_name(error.status());
@@ -50,7 +50,7 @@ std::string_view text_of(const Error& error) {
 }  // namespace
 
 void throw_status(oh_status status, const std::string& text) {
-  // Its class is found by status when it becomes a Python exception.
+  // The Python class is chosen by status when the exception is translated.
   throw Error(status, text);
 }
 void raise_invalid(const std::string& text) { throw OperationError(OH_ERR_INVALID, text); }

@@ -10,13 +10,13 @@
 namespace onehop::python {
 namespace {
 
-// Never destroyed: the interpreter may be gone then.
+// Never destroyed: the interpreter may already be finalized.
 TypeCache<Exporter>& cache() {
   static auto* const instance = new TypeCache<Exporter>;
   return *instance;
 }
 
-// Whether `type` is the class `name` of a module that was imported, or derived from it.
+// Whether `type` is, or derives from, the class `name` of an already imported module.
 bool derives_from(PyTypeObject* type, const char* module, const Name& name) {
   PyObject* found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
   if (!found) return false;
@@ -25,7 +25,7 @@ bool derives_from(PyTypeObject* type, const char* module, const Name& name) {
          PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base.ptr()));
 }
 
-// A table of functions that is understood, or null.
+// Returns the table of the supported major version; null if there is none.
 const dlpack::Exchange* usable(void* table) {
   auto* header = static_cast<dlpack::ExchangeHeader*>(table);
   while (header && header->version.major != dlpack::kMajor) header = header->previous;
@@ -41,7 +41,7 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type) {
   void* address = nullptr;
   if (PyCapsule_CheckExact(table.ptr())) {
     address = PyCapsule_GetPointer(table.ptr(), "dlpack_exchange_api");
-  } else if (PyLong_CheckExact(table.ptr())) {  // as previews had it
+  } else if (PyLong_CheckExact(table.ptr())) {  // preview versions used an int
     address = PyLong_AsVoidPtr(table.ptr());
   }
   PyErr_Clear();
@@ -49,7 +49,7 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type) {
 }
 
 void* torch_stream(int device) {
-  // Either torch's own getter, which takes 60 ns, or null for the public way round.
+  // torch's internal getter, which takes 60 ns; null: use the public API below.
   static const nb::handle kGetter = [] {
     static const Name kInternals("_C");
     static const Name kName("_cuda_getCurrentRawStream");

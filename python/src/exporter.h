@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exporter: how the objects of a type give their memory, and which stream their library works on.
+// Exporter: how the objects of a type export their memory, and the current stream of their library.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -16,23 +16,23 @@ namespace nb = nanobind;
 struct Exporter {
   enum class Library { kOther, kTorch, kCupy };
 
-  // What is known of this type. Found out once per type.
+  // Returns the facts of a type; determined once per type.
   static Exporter of(PyTypeObject* type);
 
-  // Whether its library tells its current stream without being asked for an array's.
+  // Whether the library reports its current stream without an array.
   bool knows_stream() const { return exchange || library != Library::kOther; }
-  // The CUstream that it works on now; null, the legacy default stream, where it does not tell.
+  // The library's current CUstream; null, the legacy default stream, if it does not report one.
   void* current_stream(int device) const;
 
-  const dlpack::Exchange* exchange = nullptr;  // null: none, or none that is understood
+  const dlpack::Exchange* exchange = nullptr;  // null: none, or an unsupported version
   Library library = Library::kOther;
   bool masked = false;  // an array of numpy.ma
 };
 
-// Streams as the array interfaces number them: 1 is the legacy default stream.
+// Converts a stream number of the array interfaces, where 1 is the legacy default stream.
 void* stream_from_number(nb::handle number);
 
-// Forgets all types; at exit, so that nothing seems to leak.
+// Clears the cache, at exit, so that nothing is reported as leaked.
 void forget_exporters();
 
 }  // namespace onehop::python

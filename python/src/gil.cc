@@ -13,7 +13,7 @@ namespace {
 std::atomic<pthread_t> g_exit_thread{};
 std::atomic<bool> g_parked{false};
 
-// Some calls take a while to notice that everything is closed; they park when they do.
+// Some calls need a while to notice that everything is closed, and only then park.
 constexpr auto kPatience = std::chrono::seconds(1);
 
 }  // namespace
@@ -32,13 +32,13 @@ void begin_exit() {
 
 void await_parked() {
   {
-    WithoutGil release;  // for those on their way to it
+    WithoutGil release;  // for threads that are about to park
     auto end = std::chrono::steady_clock::now() + kPatience;
     while (g_threads_without_gil.load() > 1 && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // What their frames hold lives on, and is no leak.
+  // Objects that their frames hold stay alive: do not report them as leaks.
   bool others = g_parked.load() || g_threads_without_gil.load() > 0;
   if (others) nanobind::set_leak_warnings(false);
 }

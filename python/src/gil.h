@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of the library without the GIL, also while the interpreter exits: a daemon thread that then
-// wants the GIL back would be ended by Python in the middle of C++ frames, which ends the process.
-// So it parks instead; the process is about to end anyway.
+// Library calls without the GIL, also during interpreter exit. A daemon thread that tries to take
+// the GIL then would be terminated by Python in the middle of C++ frames, which aborts the process.
+// Such a thread parks instead; the process is about to end.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,13 +11,14 @@
 
 namespace onehop::python {
 
-// Threads within a WithoutGil; whether the interpreter exits, which is set once.
+// Number of threads within a WithoutGil; whether the interpreter is exiting (set once).
 inline std::atomic<long> g_threads_without_gil{0};
 inline std::atomic<bool> g_exiting{false};
 
-// Parks the calling thread for good, unless it is the one that exits.
+// Parks the calling thread forever, unless it is the exiting thread.
 void park_if_exiting();
-// The calling thread, which holds the GIL, exits. Afterwards no thread is about to take the GIL.
+// begin_exit() marks the calling thread, which holds the GIL, as the exiting one. After
+// await_parked() no other thread is about to take the GIL.
 void begin_exit();
 void await_parked();
 

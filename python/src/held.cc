@@ -21,7 +21,7 @@ struct HeldForStream final : Orphan {
   bool try_release() override { return mark->passed(); }
 };
 
-// Never destroyed: what is left at exit may still be used.
+// Never destroyed: memory that is left at exit may still be accessed.
 Orphans& waiting() {
   static auto* const instance = new Orphans;
   return *instance;
@@ -31,10 +31,10 @@ struct OpenGroup {
   int depth = 0;
   HeldList held;
 };
-// A pointer: a thread that ends has no GIL to destroy it with. Null: no group is open.
+// A pointer, because a thread that ends cannot destroy it without the GIL. Null: no group is open.
 thread_local OpenGroup* t_group = nullptr;
 
-// Device memory of the operation's; null if it uses none.
+// Any device memory of the operation; null if it uses none.
 const void* memory_of(const Held& held) {
   if (held.local.size() > 0) return held.local.data();
   if (held.size.size() > 0) return held.size.data();
@@ -45,7 +45,7 @@ const void* memory_of(const Held& held) {
   return nullptr;
 }
 
-// A stream as torch knows it.
+// The torch object of a stream.
 nb::object torch_stream(const GivenStream& stream, int device) {
   static const Name kStream("cuda_stream");
   if (stream.object.is_valid() && try_attribute(stream.object, kStream).is_valid()) {
@@ -56,7 +56,8 @@ nb::object torch_stream(const GivenStream& stream, int device) {
   return cuda.attr("ExternalStream")(reinterpret_cast<uintptr_t>(stream.handle), device);
 }
 
-// Whether its library keeps the memory for the stream, so that we need not.
+// Whether torch keeps the memory until the stream has passed (record_stream), so that it need not
+// be held here.
 bool recorded(const Local& local, const GivenStream& stream) {
   const Buffer* buffer = local.own_buffer();
   if (local.size() == 0) return true;
@@ -64,12 +65,13 @@ bool recorded(const Local& local, const GivenStream& stream) {
   try {
     buffer->object().attr("record_stream")(torch_stream(stream, buffer->device()));
   } catch (nb::python_error&) {
-    return false;  // then it is kept as all others
+    return false;  // hold it here instead
   }
   return true;
 }
 
-// Behind the operations, which all are in their streams.
+// All operations are enqueued: records a mark in each stream and keeps what they use until the
+// stream reaches it.
 void settle(HeldList all) {
   std::vector<std::pair<void*, std::shared_ptr<StreamMark>>> marks;
   for (std::unique_ptr<Held>& held : all) {
@@ -121,7 +123,7 @@ void end_group() {
   std::string text = oh_error_text();
   if (--t_group->depth == 0) {
     std::unique_ptr<OpenGroup> group(std::exchange(t_group, nullptr));
-    // Whether it was begun as a whole or not at all.
+    // Also after a failure, when all or none of the operations may be enqueued.
     settle(std::move(group->held));
   }
   if (status != OH_OK) throw_status(status, text);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Held: what an operation of a stream uses. It is kept until the stream is through with it: asked
-// at the next stream call, and when a link or an endpoint is closed. A torch tensor is given back
-// at once, marked for the stream (record_stream). Of operations that are captured nothing is kept.
+// Held: the objects that a stream operation uses. They are kept until the stream has executed it,
+// which is checked at the next stream call and when a link or an endpoint is closed. A torch tensor
+// is released at once, after record_stream. Captured operations keep nothing.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace onehop::python {
 
-// A stream, as Python gave it.
+// A stream, and the Python object it came from.
 struct GivenStream {
   void* handle = nullptr;
   nb::object object;
@@ -23,24 +23,25 @@ struct GivenStream {
 struct Held {
   std::shared_ptr<Link> link;
   Local local;
-  Local size;                      // the word with a message's size, if any
-  std::shared_ptr<Locals> locals;  // of a batch between many
+  Local size;                      // the device word of a message's size, if any
+  std::shared_ptr<Locals> locals;  // of a batch over many pieces
   std::vector<std::shared_ptr<Owned<RemoteRegion>>> remotes;
   GivenStream stream;
 };
 
-// Keeps it: its operation is in the stream, or in this thread's group.
+// Keeps `held`, whose operation is enqueued or belongs to this thread's open group.
 void hold(std::unique_ptr<Held> held);
 
-// What an open group of this thread's uses is kept until its end, and as above from there.
+// What the operations of this thread's open group use is held until the group ends, and from then
+// on as above.
 void begin_group();
 void end_group();
-// How many groups of this thread are open.
+// Nesting depth of this thread's groups.
 int group_depth();
 
-// Lets some of what streams are through with go. Cheap when there is nothing.
+// Releases some of what streams have passed. Cheap if nothing is held.
 void sweep_held();
-// The same for all of it. Returns how much is left.
+// Releases all that streams have passed. Returns the number of items left.
 size_t sweep_all_held();
 
 }  // namespace onehop::python

@@ -28,13 +28,14 @@ int64_t timeout_ns(nb::handle timeout, int64_t default_ns) {
                   ": give seconds from 0, or None to wait for ever");
   }
   if (seconds >= 9e9) return OH_TIMEOUT_NEVER;
-  // Zero would be the default of the C API.
+  // The C API reads zero as the default.
   auto nanoseconds = static_cast<int64_t>(seconds * 1e9);
   return nanoseconds > 0 ? nanoseconds : 1;
 }
 
 bool on_main_thread() {
-  // The only thread that gets signals; the interpreter knows which it is, also after fork().
+  // Only the main thread runs signal handlers. Ask the interpreter, which also knows it after
+  // fork().
   nb::object threading = nb::module_::import_("threading");
   return nb::cast<unsigned long>(threading.attr("main_thread")().attr("ident")) ==
          PyThread_get_thread_ident();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waiting so that Ctrl-C ends it: waits are cut into slices, and between them Python's signal
-// handlers run. Only the main thread runs them, but all threads wait alike.
+// Waits that Ctrl-C can interrupt: a wait is cut into slices, and Python's signal handlers run
+// between them. Only the main thread runs the handlers, but all threads wait in the same way.
 //
-// Threading: called with the GIL held; it is given up while waiting.
+// Threading: called with the GIL held; it is released while waiting.
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,13 @@
 
 namespace onehop::python {
 
-// How long a wait may be deaf to signals.
+// Longest time that a wait does not handle signals.
 inline constexpr int64_t kSliceNs = 100'000'000;
-// How long a cancelled call is waited for.
+// How many slices a cancelled call may take to end.
 inline constexpr int kSlicesToEnd = 50;
 
-// Nanoseconds from a timeout argument: seconds, None for ever, `...` (left out) the default.
+// Converts a timeout argument to nanoseconds: seconds, None (no limit), or `...` (omitted: the
+// default).
 int64_t timeout_ns(nb::handle timeout, int64_t default_ns);
 
 // Runs Python's signal handlers; raises what they raise.
@@ -34,7 +35,7 @@ inline void check_signals() {
 }
 bool on_main_thread();
 
-// The slices of one wait. The clock is first read when the first slice has passed in vain.
+// The slices of one wait. Does not read the clock before the first slice has passed.
 class Patience {
  public:
   explicit Patience(int64_t timeout_ns) : timeout_ns_(timeout_ns) {}
@@ -42,15 +43,15 @@ class Patience {
   int64_t first() const { return timeout_ns_ < kSliceNs ? timeout_ns_ : kSliceNs; }
   // Once the first slice has passed.
   void first_has_passed();
-  // Length of the slice that is to come.
+  // Length of the upcoming slice: first() or next().
   int64_t slice() const { return end_ == 0 ? first() : next(); }
-  // Once the first slice has passed: whether time is left, with signals looked at.
+  // Handles signals; returns whether time is left. Call after the first slice.
   bool more();
   // Length of the next slice.
   int64_t next() const;
-  // Of an error's text: where it tells of our deadline, with the seconds of all slices.
+  // If the error's text reports a passed deadline, replaces its seconds with those of all slices.
   std::string of_all_slices(const std::string& text) const;
-  // How the text of every timeout begins.
+  // The beginning of every timeout's text.
   std::string deadline_passed() const;
 
  private:
@@ -60,7 +61,7 @@ class Patience {
   bool over_ = false;
 };
 
-// A function that runs in a thread of its own, and what becomes of it.
+// Runs a function in its own thread and stores its result.
 template <typename Result>
 class ThreadedCall {
  public:
@@ -83,13 +84,13 @@ class ThreadedCall {
     }).detach();
     return call;
   }
-  // Without the GIL; false when it has not ended after a slice.
+  // Waits one slice without the GIL; false if the function has not ended.
   bool wait() {
     WithoutGil release;
     std::unique_lock lock(mutex_);
     return ended_.wait_for(lock, std::chrono::nanoseconds(kSliceNs), [&] { return done_; });
   }
-  // Once it has ended.
+  // Returns or rethrows its result. Requires that it has ended.
   Result take() {
     if (failure_) std::rethrow_exception(failure_);
     return std::move(*result_);
@@ -103,9 +104,9 @@ class ThreadedCall {
   std::exception_ptr failure_;
 };
 
-// A call of the library that cannot be cut into slices: on the main thread it runs in a thread of
-// its own, so that Ctrl-C ends the wait for it. What it still brings then is dropped: `function`
-// owns what it uses, and touches nothing of Python.
+// Makes a library call that cannot be cut into slices. On the main thread it runs in its own
+// thread, so that Ctrl-C ends the wait; its result is then dropped. `function` must own what it
+// uses and must not touch Python objects.
 template <typename Function>
 auto call_interruptibly(Function function) {
   if (!on_main_thread()) {
@@ -119,8 +120,8 @@ auto call_interruptibly(Function function) {
   return call->take();
 }
 
-// The same for a call that can be cancelled, by a word that `function` is given: Ctrl-C ends it
-// before it is raised, and nothing of it is left.
+// As call_interruptibly(), for a call that can be cancelled through the word passed to `function`:
+// Ctrl-C cancels it and waits at most kSlicesToEnd slices for its end before it raises.
 template <typename Function>
 auto call_cancellably(Function function) {
   if (!on_main_thread()) {
@@ -139,15 +140,15 @@ auto call_cancellably(Function function) {
     } while (!call->wait());
   } catch (...) {
     word->store(1);
-    // A name server may keep it; what comes then finds the word, and ends too.
+    // A name lookup may block longer; the call ends later, when it reads the word.
     for (int slices = 0; slices < kSlicesToEnd && !call->wait(); ++slices) continue;
     throw;
   }
   return call->take();
 }
 
-// The same for a call that ends with OH_ERR_TIMEOUT and no other effect at its deadline, and so may
-// be made again: `attempt` takes a timeout and returns a status.
+// Repeats a call that has no effect when it ends with OH_ERR_TIMEOUT. `attempt` takes a timeout and
+// returns a status.
 template <typename Attempt>
 void wait_in_slices(int64_t timeout, Attempt attempt) {
   Patience patience(timeout);
@@ -159,7 +160,7 @@ void wait_in_slices(int64_t timeout, Attempt attempt) {
       status = attempt(slice);
     }
     if (status == OH_OK) return;
-    // Made before signals are looked at: their handlers may call the library.
+    // Save the text before signal handlers run: they may call the library.
     std::string text = oh_error_text();
     if (status != OH_ERR_TIMEOUT) raise(status);
     if (!patience.more()) throw TimeoutError(status, patience.of_all_slices(text));

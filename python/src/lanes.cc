@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lanes of a peer: made ready, reset, and as kernels use them.
+// Lanes of a peer: warmup, reset, and handles for kernels.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
@@ -14,7 +14,7 @@ namespace onehop::python {
 namespace {
 
 struct PyLaneHandle {
-  std::shared_ptr<Link> link;  // its addresses are good while there is a link
+  std::shared_ptr<Link> link;  // keeps the link, whose addresses the handle holds
   oh_lane_handle value;
 };
 
@@ -45,7 +45,7 @@ PyLaneHandle device_handle(PyPeer& self, nb::handle given_lane) {
   return {self.link, self.link->peer->device_handle(lane)};
 }
 
-// (base, size) of a region, or of the slice.
+// Device address and size of a remote region or a slice of one.
 std::pair<uint64_t, uint64_t> device_memory(const PyRemoteRegion& self) {
   auto region = self.hold();
   WithoutGil release;

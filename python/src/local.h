@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Local: this process's side of a transfer, as Python gave it: a registered region, a slice of one,
-// or any buffer.
+// Local: the local memory of a transfer: a registered region, a slice of one, or any buffer.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -20,12 +19,12 @@ class Local {
     acquire(context, object, access);
   }
 
-  // Raises as Buffer does, and when the context's endpoint does not reach the memory.
+  // Raises as Buffer does, and if the context's endpoint cannot access the memory.
   void acquire(const Context& context, nb::handle object, Access access);
-  // The same bytes as the other's: one more hold.
+  // Refers to the same memory as `other`, with a reference of its own.
   void share(const Local& other, Access access);
   void release();
-  // It will be asked for `after` long after the object has told its stream.
+  // See Buffer::forget_stream().
   void forget_stream() { buffer_.forget_stream(); }
 
   uint8_t* data() const { return data_; }
@@ -33,7 +32,7 @@ class Local {
   Memory memory() const { return buffer().memory(); }
   // Null: it is a region.
   const Buffer* own_buffer() const { return region_ ? nullptr : &buffer_; }
-  // What the argument `after` stands for here.
+  // Converts the argument `after` for this memory.
   After after(nb::handle given) const {
     After after = after_of(given, buffer(), on_gpu_);
     after.on_device = on_gpu_ && memory() == Memory::kDevice && buffer().size() > 0;
@@ -47,10 +46,10 @@ class Local {
   size_t size_ = 0;
   bool on_gpu_ = false;  // the endpoint
   std::shared_ptr<RegionMemory> region_;
-  Buffer buffer_;  // unless it is a region
+  Buffer buffer_;  // unused if it is a region
 };
 
-// The local sides of one operation.
+// The local memory of an operation over several pieces.
 using Locals = std::deque<Local>;
 
 }  // namespace onehop::python

@@ -11,7 +11,7 @@
 namespace onehop::python {
 namespace {
 
-// The description of the blocks; what it points to lives as long as it.
+// The oh_blocks of the arguments, and the storage that they point to.
 class Blocks {
  public:
   Blocks(const Local& local, const BatchTransfer& transfer) {
@@ -26,7 +26,7 @@ class Blocks {
       value_.length = Numbers::number(transfer.lengths, "lengths");
       return;
     }
-    // Before anything is walked.
+    // Check the lengths before any iteration.
     std::optional<size_t> offsets = length_of(transfer.offsets, "offsets");
     std::optional<size_t> lengths = scalar ? offsets : length_of(transfer.lengths, "lengths");
     if (offsets && lengths) check_counts(*offsets, *lengths);
@@ -36,7 +36,7 @@ class Blocks {
     } else {
       lengths_.emplace(transfer.lengths, "lengths");
     }
-    // Once more: not every object tells its length, or the true one.
+    // Check again: an object may report no length, or a wrong one.
     check_counts(offsets_->size(), lengths_->size());
     value_.count = offsets_->size();
     value_.offsets = offsets_->data();
@@ -82,13 +82,13 @@ void send_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout) {
   uint64_t tag = send_tag_of(transfer.tag);
   After after = local->after(transfer.after);
   try {
-    // Until its receive has come, the deadline of a slice leaves nothing behind.
+    // A slice that ends before the receive is posted has no effect.
     wait_in_slices(timeout_ns(timeout, link.context->default_timeout_ns()), [&](int64_t slice) {
       auto options = detail::with(Timeout(slice), after);
       return oh_peer_send_batch(link.get(), &*blocks, tag, &options);
     });
   } catch (const Error& error) {
-    // The peer may still read the memory, and nothing tells when it does no more.
+    // The peer may still read the memory, and no event reports the end: keep it forever.
     if (error.status() == OH_ERR_IN_DOUBT) (void)local.release();
     throw;
   }

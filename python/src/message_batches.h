@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches as messages, as peers and communicators offer them.
+// Batches as messages, for peers and communicators.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace onehop::python {
 
-// The arguments of one, as Python gave them.
+// The Python arguments of a batch.
 struct BatchTransfer {
   nb::handle local;
   nb::handle offsets;
@@ -22,7 +22,7 @@ void send_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout);
 PyMessage recv_batch(Link& link, const BatchTransfer& transfer, nb::handle timeout);
 PyRequest irecv_batch(Link& link, const BatchTransfer& transfer);
 
-// Their parameters in signatures, between those that say with whom.
+// The first parameters of all of them, for signatures.
 #define OH_PYTHON_BLOCKS                                                  \
   "self, local: onehop.buffers.Buffer, offsets: onehop.buffers.Offsets, " \
   "lengths: onehop.buffers.Offsets | typing.SupportsIndex"

@@ -12,7 +12,7 @@
 namespace onehop::python {
 namespace {
 
-// {le: how many up to it}, with math.inf for all.
+// {upper bound: cumulative count}, with math.inf for all.
 nb::dict buckets_of(const oh_metric_family& family, const oh_metric_sample& sample) {
   nb::dict buckets;
   for (size_t i = 0; i < family.bound_count; ++i) {
@@ -31,7 +31,7 @@ nb::object value_of(const oh_metric_family& family, const oh_metric_sample& samp
   return value;
 }
 
-// Puts a value under its labels, from the outside in.
+// Stores a value under its labels, in nested dicts.
 void place(nb::dict metrics, const oh_metric_family& family, const oh_metric_sample& sample) {
   nb::dict inner = std::move(metrics);
   nb::object key = nb::str(family.name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// onehop._core: the C++ API for Python.
+// onehop._core: bindings of the C++ API.
 #include <cstdlib>
 
 #include "bytes.h"
@@ -10,8 +10,8 @@
 
 namespace {
 
-// Adds __signature__ to the type of the object: nanobind's types for functions and bound methods
-// are immutable to Python. Done during the import of the package, before any look-up.
+// Adds __signature__ to the type of the object: Python code cannot modify nanobind's types for
+// functions and bound methods. Called during the import of the package, before any lookup.
 void add_signature(nanobind::handle object, nanobind::handle property) {
   PyTypeObject* type = Py_TYPE(object.ptr());
   if (PyDict_SetItemString(type->tp_dict, "__signature__", property.ptr()) != 0) {
@@ -23,11 +23,11 @@ void add_signature(nanobind::handle object, nanobind::handle property) {
 }  // namespace
 
 NB_MODULE(_core, module) {
-  using namespace onehop::python;  // NOLINT: all of it is bound here
+  using namespace onehop::python;  // NOLINT: binds the whole namespace
   namespace nb = nanobind;
   module.doc() = "The compiled part of onehop. Use the package.";
-  // What is made here names the package as its module: that is where users find it. To nanobind's
-  // stub generator it would be another module, to import from.
+  // Set the module of all classes to the package, where users find them. Not for nanobind's stub
+  // generator, which would then import them from there.
   nb::object own_name = module.attr("__name__");
   if (!std::getenv("NB_STUBGEN")) module.attr("__name__") = "onehop";
   watch_forks();
@@ -70,7 +70,7 @@ NB_MODULE(_core, module) {
         await_parked();
         forget_exporters();
         forget_stream_types();
-        // Whatever a peer may still write stays for good, on purpose.
+        // Memory that a peer may still write is leaked on purpose.
         if (orphans().sweep_all() + sweep_all_held() > 0) nb::set_leak_warnings(false);
       },
       "Closes all endpoints and communicators of this process. For the process's exit:\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attribute names as interned strings, and attributes that need not be there.
+// Attribute names as interned strings, and optional attributes.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace onehop::python {
 
-// A name that is made once and never freed; for `static const` variables.
+// A name that is interned once and never freed; for `static const` variables.
 class Name {
  public:
   explicit Name(const char* text) : text_(PyUnicode_InternFromString(text)) {}
@@ -19,7 +19,7 @@ class Name {
   PyObject* text_;
 };
 
-// The attribute, or nothing. Raises what the attribute raises, but for AttributeError.
+// Returns the attribute; null if it is missing. Raises any error other than AttributeError.
 inline nanobind::object find_attribute(nanobind::handle object, const Name& name) {
   nanobind::object found = nanobind::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
   if (found.is_valid()) return found;
@@ -27,7 +27,7 @@ inline nanobind::object find_attribute(nanobind::handle object, const Name& name
   PyErr_Clear();
   return found;
 }
-// The same where any error means that it is not there.
+// Returns the attribute; null on any error.
 inline nanobind::object try_attribute(nanobind::handle object, const Name& name) {
   nanobind::object found = nanobind::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
   if (!found.is_valid()) PyErr_Clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists of offsets and lengths, as Python gave them.
+// Lists of offsets and lengths from Python.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -24,7 +24,7 @@ struct Range {
   uint64_t step;
   size_t count;
 };
-// A range that counts upwards, of numbers that fit.
+// Converts a non-decreasing range whose values fit.
 inline std::optional<Range> as_range(nb::handle object) {
   if (!PyRange_Check(object.ptr())) return std::nullopt;
   auto attribute = [&](const char* name) {
@@ -35,7 +35,7 @@ inline std::optional<Range> as_range(nb::handle object) {
   int64_t start = attribute("start");
   int64_t step = attribute("step");
   Py_ssize_t count = PyObject_Size(object.ptr());
-  PyErr_Clear();  // more than fit
+  PyErr_Clear();  // too many items
   if (start < 0 || step < 0 || count < 0) return std::nullopt;
   return Range{static_cast<uint64_t>(start), static_cast<uint64_t>(step),
                static_cast<size_t>(count)};
@@ -47,8 +47,8 @@ inline void check_block_count(size_t count, const char* name) {
                 " items: a batch has no more blocks, make several");
 }
 
-// How many items a list has, without walking it, which may take for ever; nothing where it does not
-// tell. Raises when they are more than the blocks of any batch.
+// Returns the length of a list without iterating over it, which may never end; empty if it has no
+// length. Raises if it exceeds the limit of blocks in a batch.
 inline std::optional<size_t> length_of(nb::handle object, const char* name) {
   Py_ssize_t size = PyObject_Size(object.ptr());
   if (size < 0) {
@@ -61,8 +61,8 @@ inline std::optional<size_t> length_of(nb::handle object, const char* name) {
   return static_cast<size_t>(size);
 }
 
-// Offsets, lengths, indices: an array of integers of the same size as it is, anything else one by
-// one.
+// Offsets, lengths or indices. Uses an array of integers of the same width in place; converts
+// anything else item by item.
 template <typename T>
 class Integers {
  public:
@@ -84,7 +84,7 @@ class Integers {
     data_ = copy_.data();
     size_ = copy_.size();
   }
-  // One number, `count` times.
+  // Repeats one number `count` times.
   Integers(T value, size_t count) : copy_(count, value), data_(copy_.data()), size_(count) {}
   ~Integers() {
     if (view_.obj) PyBuffer_Release(&view_);
@@ -111,7 +111,8 @@ class Integers {
  private:
   static constexpr const char* kBits = sizeof(T) == 8 ? "64" : "32";
 
-  // Whether the object is an array of such integers. Negative ones are out of any range.
+  // Uses the object's memory if it is an array of such integers. Negative ones fail the range check
+  // later.
   bool view(nb::handle object) {
     if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_ND) != 0) {
       PyErr_Clear();

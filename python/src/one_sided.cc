@@ -53,7 +53,7 @@ PyRequest get(PyPeer& self, nb::handle object, nb::handle target_region, nb::han
   return started(std::move(operation), status, request);
 }
 
-// Where the memory is not mapped, a thread of its own waits for the peer's answer.
+// Runs in its own thread, because without a mapping it waits for the peer's answer.
 template <typename Call>
 uint64_t run_atomic(PyPeer& self, nb::handle target_region, nb::handle timeout, Call call) {
   PyRemoteRegion& remote = word_of(target_region);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What puts, gets and batches share: how an operation begins, and its options.
+// Shared parts of puts, gets and batches: the start of an operation, and its options.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace onehop::python {
 
-// An operation that holds the local memory.
+// Creates an operation that holds the local memory.
 inline std::unique_ptr<Operation> begin(Link& link, nb::handle object, Access access) {
   orphans().sweep();
   auto operation = std::make_unique<Operation>();
@@ -22,14 +22,14 @@ inline std::unique_ptr<Operation> begin(Link& link, nb::handle object, Access ac
   return operation;
 }
 
-// What `after` stands for where several sides of one operation wait: the stream is that of the
-// first that is on a device.
+// Converts `after` for an operation over several pieces: the current stream is that of the first
+// piece in device memory.
 After after_all(const Locals& locals, nb::handle after);
 
-// Raises unless both have the same length.
+// Raises unless both have the same size.
 void check_sizes(const Local& local, const PyRemoteRegion& remote);
 
-// Of atomic operations: a number, and a region of 8 bytes.
+// Arguments of atomic operations: a number, and a region of 8 bytes.
 uint64_t word(nb::handle given, const char* name);
 PyRemoteRegion& word_of(nb::handle region);
 
@@ -43,7 +43,7 @@ struct PutOptions {
   oh_put_options value;
 };
 
-// The request of an operation that was posted. Raises when it was not.
+// Returns the request of a posted operation. Raises if posting failed.
 inline PyRequest started(std::unique_ptr<Operation> operation, oh_status status,
                          oh_request* request) {
   check(status);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operation: a request with all that must outlive it: the local memory's hold. One that is
-// dropped while its buffer may still be touched becomes an orphan.
+// Operation: a request and the local memory that must outlive it. If it is dropped while the buffer
+// may still be accessed, it becomes an orphan.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -15,10 +15,10 @@
 namespace onehop::python {
 
 struct Operation final : Orphan {
-  // In the order of destruction reversed: the request lets go first.
+  // Destroyed in reverse order: the request is released first.
   std::shared_ptr<Context> context;
   Local local;
-  std::shared_ptr<Locals> locals;  // of one over several
+  std::shared_ptr<Locals> locals;  // of an operation over several pieces
   Owned<Request> request;
 
   oh_request* handle() const { return request->get(); }

@@ -4,7 +4,7 @@
 namespace onehop::python {
 namespace {
 
-// So many are looked at per call: more than can be added, so that the list shrinks.
+// Checked per call: more than a call can add, so that the list shrinks.
 constexpr size_t kSweep = 8;
 
 }  // namespace
@@ -24,7 +24,7 @@ size_t Orphans::sweep_all() {
 
 void Orphans::sweep(size_t count) {
   while (count-- > 0 && !orphans_.empty()) {
-    // Taken out first: what a buffer's release runs may come back here.
+    // Remove it first: releasing a buffer may run code that calls sweep() again.
     std::unique_ptr<Orphan> orphan = std::move(orphans_.front());
     orphans_.pop_front();
     if (!orphan->try_release()) keep(std::move(orphan));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Orphans: memory that Python has dropped and that may still be touched. It is kept until it is
-// free, which is asked at later calls.
+// Orphans: memory that Python has dropped but that may still be accessed. It is kept until the
+// access has ended, which later calls check.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -22,13 +22,13 @@ class Orphan {
 
 class Orphans {
  public:
-  // Keeps it until it is released, which may be now. Null is ignored.
+  // Keeps the orphan until it can be released, which may be at once. Ignores null.
   void adopt(std::unique_ptr<Orphan> orphan);
-  // Keeps it; it is not asked before the next sweep.
+  // Keeps the orphan; it is not checked before the next sweep.
   void keep(std::unique_ptr<Orphan> orphan) { orphans_.push_back(std::move(orphan)); }
-  // Lets some go that have become free. Cheap when there are none.
+  // Releases some of those that are no longer accessed. Cheap if there are none.
   void sweep();
-  // Lets all go that have become free. Returns how many are left.
+  // Releases all that are no longer accessed. Returns the number left.
   size_t sweep_all();
 
  private:
@@ -37,7 +37,8 @@ class Orphans {
   std::deque<std::unique_ptr<Orphan>> orphans_;
 };
 
-// Of requests and regions. Never destroyed: what is left at exit may still be written by a peer.
+// The orphans of requests and regions. Never destroyed: a peer may still write memory that is left
+// at exit.
 Orphans& orphans();
 
 }  // namespace onehop::python

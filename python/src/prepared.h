@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PreparedBatch: blocks that were checked once, with the local memory that they are in.
+// PreparedBatch: blocks that were checked once, and their local memory.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -15,7 +15,7 @@ struct PyPreparedBatch {
   std::shared_ptr<Link> link;
   bool put = true;
   std::shared_ptr<Locals> locals;
-  // Empty once it is closed. A holder of its own, for posts that run without the GIL.
+  // Null after close(). A shared holder, for posts that run without the GIL.
   std::shared_ptr<Owned<PreparedBatch>> batch;
 
   void close() {
@@ -24,7 +24,7 @@ struct PyPreparedBatch {
   }
 };
 
-// Slices of remote regions begin somewhere inside: batches are given the whole and the offset.
+// Refuses slices of remote regions: batches take the whole region and offsets.
 void check_whole(const PyRemoteRegion& remote);
 
 inline Access access_of(bool put) { return put ? Access::kRead : Access::kWrite; }

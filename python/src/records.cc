@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Facts of the library as objects of onehop.records.
+// Queries of the library as objects of onehop.records.
 #include <nanobind/stl/string.h>
 
 #include "endpoint.h"
@@ -12,7 +12,7 @@ namespace {
 
 nb::object record(const char* name) { return nb::module_::import_("onehop.records").attr(name); }
 
-// Rows that a function of the C API gives by index, until OH_ERR_RANGE.
+// Converts all rows of a C API function that is indexed until OH_ERR_RANGE.
 template <typename Row, typename Get, typename Make>
 nb::list rows(Get get, Make make) {
   nb::list all;
@@ -25,7 +25,7 @@ nb::list rows(Get get, Make make) {
   }
 }
 
-// Paths that something has travelled on.
+// Counters of the paths that were used.
 nb::dict counters(const uint64_t* operations, const uint64_t* bytes) {
   nb::object type = record("Counter");
   nb::dict all;
@@ -58,11 +58,11 @@ nb::object devices() {
   });
 }
 
-// From one device to all.
+// Links from one device to all devices.
 nb::list links_from(size_t from) {
   nb::object type = record("GpuLink");
   auto get = [from](size_t to, oh_device_link* link) {
-    WithoutGil release;  // NVML takes its time when it is asked first
+    WithoutGil release;  // the first query of NVML is slow
     return oh_device_get_link(from, to, link);
   };
   return rows<oh_device_link>(get, [&](const oh_device_link& row) {
@@ -78,7 +78,7 @@ nb::object numa_nodes() {
   });
 }
 
-// Bytes of the embedded kernels; 0 when the build has none.
+// Size in bytes of the embedded kernels; 0 if the build has none.
 size_t kernel_image_size() {
   const void* data = nullptr;
   size_t size = 0;

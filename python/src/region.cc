@@ -15,25 +15,26 @@
 namespace onehop::python {
 namespace {
 
-// How long the last user of a region waits for peers that are inside of it. They stay there for
-// microseconds, unless they are stopped.
+// How long the release of a region waits for peers that access it. An access takes microseconds
+// unless the peer is stopped.
 constexpr Timeout kLastWait{1'000'000};
-constexpr Timeout kAtOnce{1};  // 0 is the default timeout
+constexpr Timeout kAtOnce{1};  // the shortest timeout: 0 is the default
 constexpr std::chrono::milliseconds kLookInterval{10};
 
-// Whether no peer touches the memory any more.
+// Deregisters the region; returns whether no peer accesses the memory any more.
 bool end_region(Region& region, Timeout timeout) {
   try {
     region.deregister(timeout);
   } catch (const TimeoutError&) {
     return false;
   } catch (const Error&) {
-    // Its endpoint is closed, or of the process before fork(): retired already.
+    // The endpoint is closed or belongs to the parent of fork(): the region is already retired.
   }
   return true;
 }
 
-// A peer is stopped inside. Asking takes the lock of each link, which not every transfer may do.
+// A region that a stopped peer still accesses. Each check takes the lock of every link, so checks
+// are rate-limited.
 struct RegionOrphan final : Orphan {
   std::shared_ptr<Owned<Region>> region;
   std::unique_ptr<Buffer> buffer;
@@ -94,7 +95,7 @@ RegionMemory::~RegionMemory() {
 }
 
 const PyRegion* as_region(nb::handle object) {
-  // Nothing can be derived from it that could be made: one comparison tells.
+  // A subclass cannot be instantiated, so comparing the type is enough.
   return Py_TYPE(object.ptr()) == g_region_type ? nb::inst_ptr<PyRegion>(object) : nullptr;
 }
 
@@ -123,7 +124,7 @@ Slice slice_of(nb::handle key, size_t size) {
   auto at = [&](const nb::object& index, size_t standard) -> size_t {
     if (index.is_none()) return standard;
     if (!PyIndex_Check(index.ptr())) refuse_type(index, {"index", "a place in bytes"});
-    Py_ssize_t value = PyNumber_AsSsize_t(index.ptr(), nullptr);  // as far as it goes
+    Py_ssize_t value = PyNumber_AsSsize_t(index.ptr(), nullptr);  // saturates on overflow
     if (value == -1 && PyErr_Occurred()) throw nb::python_error();
     if (value < 0) value += static_cast<Py_ssize_t>(size);
     if (value < 0 || static_cast<size_t>(value) > size) {

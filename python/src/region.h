@@ -12,14 +12,15 @@
 
 namespace onehop::python {
 
-// A registered buffer. Its memory is kept until no peer touches it.
+// A registered buffer. Keeps the memory until no peer accesses it.
 class RegionMemory {
  public:
   RegionMemory(std::shared_ptr<Context> context, nb::handle object, Access access);
   ~RegionMemory();
 
   std::shared_ptr<Context> context;
-  // A holder of its own: what runs without the GIL may still use it when this goes.
+  // A shared holder: code that runs without the GIL may still use it after this object is
+  // destroyed.
   std::shared_ptr<Owned<Region>> region;
   std::unique_ptr<Buffer> buffer;
   const Access access;  // of peers
@@ -33,7 +34,7 @@ struct PyRegion {
   uint8_t* data() const { return memory->buffer->data() + offset; }
 };
 
-// A peer's region, as all its slices share it: empty once it is detached.
+// A peer's region, shared by all its slices; null after detach.
 struct RemoteMemory {
   std::shared_ptr<Owned<RemoteRegion>> region;
 };
@@ -42,7 +43,8 @@ struct PyRemoteRegion {
   std::shared_ptr<RemoteMemory> memory;
   size_t offset = 0;
   size_t size = 0;
-  // A hold for one call, during which it may be detached. Raises once it is.
+  // Keeps the region for one call, even if it is detached meanwhile. Raises if it is already
+  // detached.
   std::shared_ptr<Owned<RemoteRegion>> hold() const;
 };
 
@@ -50,14 +52,14 @@ struct Slice {
   size_t offset;
   size_t size;
 };
-// The bytes of `key`, a slice with step 1, within `size` bytes. Unlike a list's, a slice that
-// reaches outside is an error: it would move fewer bytes than the caller believes.
+// The bytes that `key`, a slice with step 1, selects from `size` bytes. Unlike a list's, a slice
+// that is out of range is an error: it would transfer fewer bytes than the caller expects.
 Slice slice_of(nb::handle key, size_t size);
 
-// The remote region that an argument is; raises InvalidType.
+// Converts an argument to a remote region; raises InvalidType.
 PyRemoteRegion& remote_of(nb::handle object);
 
-// The region that the object is, or null.
+// The object as a region; null if it is none.
 const PyRegion* as_region(nb::handle object);
 
 void bind_region(nb::module_& module);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peer.put_regions and its kin: batches over many pieces of local memory and many regions.
+// Peer.put_regions and related calls: batches over many pieces of local memory and many regions.
 #include <nanobind/stl/string.h>
 
 #include <initializer_list>
@@ -15,7 +15,7 @@
 namespace onehop::python {
 namespace {
 
-// A batch as Python gave it. None: as of the C API's NULL.
+// The Python arguments of a batch. None: NULL in the C API.
 struct RegionArguments {
   nb::handle locals;
   nb::handle remotes;
@@ -42,7 +42,7 @@ std::vector<nb::object> items_of(nb::handle object, const char* name) {
   return items;
 }
 
-// The description of a batch; what it points to lives as long as it.
+// The oh_region_batch of the arguments, and the storage that it points to.
 class RegionBatch {
  public:
   RegionBatch(const Context& context, const RegionArguments& given, bool put)
@@ -89,14 +89,14 @@ class RegionBatch {
  private:
   static constexpr size_t kLeftOut = SIZE_MAX;
 
-  // How many there are.
+  // Converts an optional list; returns its length.
   template <typename T>
   static size_t take(std::optional<Integers<T>>& numbers, nb::handle given, const char* name,
                      const T** data) {
     if (given.is_none()) return kLeftOut;
     return take_all(numbers, given, name, data);
   }
-  // The same of what may not be left out.
+  // Converts a required list; returns its length.
   template <typename T>
   static size_t take_all(std::optional<Integers<T>>& numbers, nb::handle given, const char* name,
                          const T** data) {
@@ -183,7 +183,7 @@ PyPreparedBatch prepare(PyPeer& self, bool put, const RegionArguments& arguments
   "uint32) are not copied; other sequences of integers are.\n\n"                       \
   "OutOfRange: a block is out of bounds; the text names it, and nothing has moved."
 
-// The calls as Python makes them: one argument for each member of RegionArguments.
+// The Python-callable functions: one argument for each member of RegionArguments.
 template <size_t>
 using Given = nb::handle;
 template <bool put, typename Members>
@@ -204,7 +204,7 @@ using Members = std::make_index_sequence<sizeof(RegionArguments) / sizeof(nb::ha
 using Puts = Calls<true, Members>;
 using Gets = Calls<false, Members>;
 
-// `more`: the arguments behind those of the batch.
+// `more`: arguments after those of the batch.
 template <typename Type, typename Verb, typename... More>
 void bind(nb::class_<Type>& type, const char* name, Verb verb, const char* signature,
           const char* text, const More&... more) {

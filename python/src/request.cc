@@ -31,13 +31,13 @@ PyMessage wait(PyRequest& self, nb::handle timeout) {
   std::string text = status == OH_OK ? std::string() : patience.of_all_slices(oh_error_text());
   operation.try_release();
   if (status != OH_OK) {
-    // Releasing a buffer may run code that calls the library.
+    // The text was saved first: releasing a buffer may run code that calls the library.
     throw_status(status, text);
   }
   return message_of(operation);
 }
 
-// In slices, between which Python looks at signals. `poll` leaves the request in flight, `last`
+// Waits in slices and runs signal handlers in between. `poll` leaves the request in flight, `last`
 // ends it.
 template <typename Poll, typename Last>
 oh_status in_slices(Patience& patience, const Poll& poll, const Last& last) {
@@ -132,7 +132,7 @@ nb::list take_ended(PyRequest& self) {
   return keys;
 }
 
-// What event loops need.
+// Methods for event loops.
 void bind_events(nb::class_<PyRequest>& type) {
   type.def(
           "__await__",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Request and Message as Python sees them.
+// The Python classes Request and Message.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace onehop::python {
 
-// What a receive or a finished request tells.
+// The result of a receive or of a finished request.
 struct PyMessage {
   oh_message value;
 };
@@ -26,13 +26,13 @@ class PyRequest {
   std::unique_ptr<Operation> operation_;
 };
 
-// Waits until the operation has ended or the time is up, which ends it. Returns its status; text as
-// for the C API.
+// Waits until the operation has ended; at the deadline ends it. Returns its status; the error text
+// is that of the C API.
 oh_status wait_for_end(Operation& operation, Patience& patience);
-// The same within a blocking call, whose request the caller never sees: whatever ends the wait, the
-// operation has ended, or is an orphan. Returns what it tells, or raises.
+// Waits within a blocking call, whose request the caller never sees. When it returns or raises, the
+// operation has ended or is an orphan.
 PyMessage finish(std::unique_ptr<Operation> operation, Patience& patience);
-// What an operation tells that has ended well.
+// The result of an operation that succeeded.
 PyMessage message_of(Operation& operation);
 
 void bind_request(nb::module_& module);

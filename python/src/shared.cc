@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory behind onehop.empty: shared with peers, and freed with the last view of it.
+// The memory of onehop.empty: shared with peers, and freed with its last view.
 #include <nanobind/stl/string.h>
 
 #include <memory>
@@ -37,7 +37,7 @@ void bind_shared(nb::module_& module) {
           "__init__",
           [](SharedBuffer* self, nb::handle nbytes) {
             size_t size = whole_number(nbytes, {"shape", "a number of bytes, or a dtype too"});
-            // The library gives out whole pages; none at all would have no address.
+            // Allocate at least one byte: an empty allocation would have no address.
             new (self) SharedBuffer{Owned<SharedMemory>(SharedMemory(size ? size : 1)), size};
           },
           nb::arg("nbytes").none(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations in the order of a GPU's stream, and groups of them.
+// Stream-ordered operations, and groups of them.
 #include "stream.h"
 
 #include <nanobind/stl/string.h>
@@ -19,7 +19,7 @@ constexpr size_t kSizeBytes = 8;
 
 struct PyGroup {};
 
-// The word of a message's size, or null.
+// Acquires the device word of a message's size; returns null for None.
 void* acquire_size(Held& held, nb::handle object, Access access, const char* name) {
   if (object.is_none()) return nullptr;
   held.size.acquire(*held.link->context, object, access);
@@ -38,7 +38,7 @@ oh_stream_options options_of(uint32_t lane, nb::handle timeout) {
   return options;
 }
 
-// Between local memory and a remote region of the same length, by `call`.
+// Enqueues a copy between local memory and a remote region of the same size, with `call`.
 template <typename Call>
 void move(PyOnStream& self, nb::handle object, nb::handle region, Access access, Call call) {
   PyRemoteRegion& remote = remote_of(region);
@@ -61,7 +61,7 @@ void get(PyOnStream& self, nb::handle object, nb::handle region) {
   move(self, object, region, Access::kWrite, oh_peer_stream_get);
 }
 
-// `before`: where what was there goes; None: nowhere.
+// `before`: device memory for the previous value; None: not stored.
 template <typename Call>
 void run_atomic(PyOnStream& self, nb::handle region, nb::handle before, Call call) {
   PyRemoteRegion& remote = word_of(region);
@@ -116,7 +116,7 @@ void wait_signal(PyOnStream& self, nb::handle given_slot, nb::handle given_count
   check(oh_peer_stream_wait_signal(self.link->get(), self.stream.handle, slot, count, &options));
 }
 
-// The group ends in any case; an error of its body goes before one of its end.
+// Always ends the group; an exception of its body takes precedence over an error of its end.
 void leave_group(nb::handle type) {
   try {
     end_group();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stream domain: a peer, or a communicator, and a stream; and lanes for kernels.
+// The stream API: a peer or communicator together with a stream; and lanes for kernels.
 //
 // Threading: needs the GIL.
 #pragma once
@@ -15,13 +15,13 @@
 
 namespace onehop::python {
 
-// What Peer.on gives.
+// The result of Peer.on.
 struct PyOnStream {
   std::shared_ptr<Link> link;
   GivenStream stream;
 };
 
-// What Communicator.on gives.
+// The result of Communicator.on.
 struct PyCommunicatorOnStream {
   nb::object owner;
   PyCommunicator* communicator;  // the owner's
@@ -29,10 +29,10 @@ struct PyCommunicatorOnStream {
 };
 
 GivenStream given_stream(nb::handle stream);
-// "stream 0x...", for messages.
+// "stream 0x...", for texts.
 std::string name_of(const GivenStream& stream);
 
-// The arguments of a send or a receive, as Python gave them.
+// The Python arguments of a send or a receive.
 struct StreamTransfer {
   nb::handle buffer;
   uint32_t lane;
@@ -42,13 +42,13 @@ struct StreamTransfer {
 void stream_send(Link& link, const GivenStream& stream, const StreamTransfer& transfer);
 void stream_recv(Link& link, const GivenStream& stream, const StreamTransfer& transfer);
 
-// What holds the local memory of one operation.
+// Creates the object that holds the local memory of one operation.
 std::unique_ptr<Held> begin_on(Link& link, const GivenStream& stream, nb::handle object,
                                Access access);
-// Raises if the local memory is of the host; `what` it is, for the text.
+// Raises if the local memory is host memory; `what` names it in the text.
 void check_on_device(const std::string& what, const Local& local);
-// Enqueues by `call`, which returns a status; then the memory is the stream's. Also when it fails,
-// but for its arguments: a part of it may have been enqueued.
+// Enqueues with `call`, which returns a status, and holds the memory for the stream. Also holds it
+// after any failure other than an invalid argument, because a part may have been enqueued.
 template <typename Call>
 void enqueue(std::unique_ptr<Held> held, Call call) {
   oh_status status;
@@ -64,7 +64,7 @@ void enqueue(std::unique_ptr<Held> held, Call call) {
 void bind_stream_batches(nb::class_<PyOnStream>& type);
 void bind_stream_region_batches(nb::class_<PyOnStream>& type);
 
-// The arguments in signatures.
+// Shared arguments in signatures.
 #define OH_PYTHON_STREAM_ARGUMENTS(size)                                 \
   ", lane: typing.SupportsIndex = 0, timeout: float | None = ..., " size \
   ": onehop.buffers.Buffer | None = None"

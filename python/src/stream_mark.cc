@@ -51,7 +51,7 @@ const Driver& driver() {
   return instance;
 }
 
-// The primary context of the device that has the memory; null if there is none.
+// The primary context of the memory's device; null if there is none.
 void* context_of(const void* memory) {
   static std::array<void*, 64> contexts;
   int ordinal = -1;
@@ -67,7 +67,7 @@ void* context_of(const void* memory) {
   return context;
 }
 
-// With the context current, and in a mode in which a capture of other streams is no hindrance.
+// Makes the context current, and allows driver calls while other streams are being captured.
 class Within {
  public:
   explicit Within(void* context) {

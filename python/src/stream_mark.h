@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether a stream is through with what it was given: a few calls of CUDA's driver, which the
-// library has opened before. All are allowed while any stream is being captured.
+// StreamMark: detects when a stream has executed all work enqueued so far, with a few calls of the
+// CUDA driver, which the library has already opened. All are allowed while a stream is being
+// captured.
 //
-// Threading: needs the GIL. Ownership: a mark owns its event; primary contexts that it has used
+// Threading: needs the GIL. Ownership: a mark owns its event; the primary contexts that it used
 // stay retained.
 #pragma once
 
@@ -13,13 +14,14 @@ namespace onehop::python {
 
 class StreamMark {
  public:
-  // Behind all that the stream has now. `memory` is device memory, of the stream's device.
+  // Records the mark after all work in the stream. `memory` is device memory on the stream's
+  // device.
   StreamMark(void* stream, const void* memory);
   ~StreamMark();
   StreamMark(const StreamMark&) = delete;
   StreamMark& operator=(const StreamMark&) = delete;
 
-  // Whether the stream has come here. Never, if the driver could not set the mark.
+  // Whether the stream has reached the mark. Never, if the driver could not record it.
   bool passed() const;
 
   // Whether the stream is being captured into a graph.

@@ -11,8 +11,8 @@ namespace nb = nanobind;
 namespace onehop::python {
 namespace {
 
-// A method of torch.Tensor, for all its subclasses; null where torch is too old for it, and so for
-// what it tells. Never freed.
+// A method of torch.Tensor, for all its subclasses; null if this version of torch lacks it, and
+// thus the feature that it tests. Never freed.
 PyObject* tensor_method(const char* name) {
   nb::object type = nb::module_::import_("torch").attr("Tensor");
   return try_attribute(type, Name(name)).release().ptr();
@@ -22,18 +22,18 @@ bool ask(PyObject* method, nb::handle tensor) {
   if (!method) return false;
   PyObject* argument = tensor.ptr();
   nb::object answer = nb::steal(PyObject_Vectorcall(method, &argument, 1, nullptr));
-  // Placeholders such as torch.nn.UninitializedParameter refuse every question.
+  // Placeholders such as torch.nn.UninitializedParameter raise on every query.
   if (!answer.is_valid()) refuse_export(tensor, take_python_error());
   return answer.ptr() == Py_True;
 }
 
-// Whether the tensor has the attribute, and it is true.
+// Whether the tensor has the attribute and it is True.
 bool is_true(nb::handle tensor, const char* name) {
   nb::object value = try_attribute(tensor, Name(name));
   return value.is_valid() && value.ptr() == Py_True;
 }
 
-// What kind of tensor it is, and what to do instead; empty for kinds that are not known here.
+// Describes the kind of tensor, and the fix; empty for unknown kinds.
 std::string kind_of(nb::handle tensor) {
   if (is_true(tensor, "is_meta"))
     return "is on the meta device, without memory: create it on a real one";
@@ -75,7 +75,7 @@ nb::object without_gradient(nb::handle tensor) {
 void refuse_export(nb::handle tensor, const std::string& text) {
   std::string kind = kind_of(tensor);
   if (kind.empty()) {
-    // torch appends where in its source the error was raised.
+    // torch appends the source location of the error: cut it off.
     kind = "has no plain memory that could be sent or received: " + text.substr(0, text.find('\n'));
   }
   raise_invalid("the " + name_of_type(tensor) + " " + kind);

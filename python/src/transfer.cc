@@ -18,7 +18,8 @@ std::unique_ptr<Operation> begin(std::shared_ptr<Context> context, nb::handle bu
   return operation;
 }
 
-// A blocking call whose first slice has passed: its request, with a hold on the memory of its own.
+// Turns a blocking call whose first slice has passed into an operation: its request, with its own
+// reference to the memory.
 std::unique_ptr<Operation> go_on(Link& link, oh_request* request, const Local& local,
                                  Access access) {
   auto operation = std::make_unique<Operation>();
@@ -28,7 +29,7 @@ std::unique_ptr<Operation> go_on(Link& link, oh_request* request, const Local& l
   return operation;
 }
 
-// It ended badly. Should its buffer be in doubt, it is kept.
+// Throws the error of a failed call. Keeps the buffer if it is in doubt.
 [[noreturn]] void fail(Link& link, oh_status status, oh_request* request, const Local& local,
                        Access access) {
   std::string text = oh_error_text();
@@ -36,7 +37,7 @@ std::unique_ptr<Operation> go_on(Link& link, oh_request* request, const Local& l
   throw_status(status, text);
 }
 
-// A receive from whichever peer sends first.
+// Posts a receive from any source.
 std::unique_ptr<Operation> post_any(const std::shared_ptr<Context>& context,
                                     const Transfer& transfer) {
   auto operation = begin(context, transfer.buffer, Access::kWrite);
@@ -84,7 +85,7 @@ void send(Link& link, const Transfer& transfer, nb::handle timeout) {
       WithoutGil release;
       status = oh_peer_send_for(link.get(), local.data(), local.size(), tag, &options, &request);
     }
-    // Too many sends are pending; as with everything else, for a slice at a time.
+    // Too many sends are pending: retry, one slice at a time.
     if (status != OH_AGAIN) break;
     std::string text = oh_error_text();
     if (!patience.more()) throw TimeoutError(OH_ERR_TIMEOUT, patience.of_all_slices(text));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two-sided transfers, as peers, endpoints and communicators offer them; and what Peer objects are.
+// Two-sided transfers of peers, endpoints and communicators; and the state of Peer objects.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace onehop::python {
 
-// A connection, as all its Python objects share it.
+// A link, shared by all its Python objects.
 struct Link : std::enable_shared_from_this<Link> {
   std::shared_ptr<Context> context;
   Owned<Peer> peer;
@@ -24,12 +24,12 @@ struct PyPeer {
   std::shared_ptr<Link> link;
 };
 
-// 0 to OH_TAG_MAX, or OH_ANY_TAG; the library says which fits where.
+// Converts a tag: 0 to OH_TAG_MAX, or OH_ANY_TAG. The library checks which of them a call accepts.
 uint64_t tag_of(nb::handle tag);
-// Of a message to send.
+// Converts the tag of a message to send.
 uint64_t send_tag_of(nb::handle tag);
 
-// The arguments of a transfer, as Python gave them.
+// The Python arguments of a transfer.
 struct Transfer {
   nb::handle buffer;
   nb::handle tag;
@@ -40,11 +40,11 @@ void send(Link& link, const Transfer& transfer, nb::handle timeout);
 PyMessage recv(Link& link, const Transfer& transfer, nb::handle timeout);
 PyRequest isend(Link& link, const Transfer& transfer);
 PyRequest irecv(Link& link, const Transfer& transfer);
-// From any source.
+// Receives from any source.
 PyMessage recv_any(const std::shared_ptr<Context>& context, const Transfer& transfer,
                    nb::handle timeout);
 PyRequest irecv_any(const std::shared_ptr<Context>& context, const Transfer& transfer);
-// Of a message that no receive is posted for.
+// Describes an unexpected message without receiving it.
 PyMessage probe(Link& link, nb::handle tag, nb::handle timeout);
 PyMessage probe_any(const std::shared_ptr<Context>& context, nb::handle tag, nb::handle timeout);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TypeCache: what was found out about the type of an object, so that its attributes are looked up
-// once per type and not per call. A few types are remembered; of two that share a place the later.
+// TypeCache: caches facts about the type of an object, so that its attributes are looked up once
+// per type and not per call. Direct-mapped and small: a new type evicts the one in its entry.
 //
-// Threading: needs the GIL. Ownership: keeps the types that it remembers, until clear().
+// Threading: needs the GIL. Ownership: references the cached types until clear().
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,14 +16,14 @@ namespace onehop::python {
 template <typename Fact>
 class TypeCache {
  public:
-  // Null: not remembered. Valid until the next put.
+  // Null: not cached. Valid until the next put().
   const Fact* find(PyTypeObject* type) const {
     const Entry& entry = entries_[place(type)];
     return entry.type.ptr() == reinterpret_cast<PyObject*>(type) ? &entry.fact : nullptr;
   }
   void put(PyTypeObject* type, const Fact& fact) {
     Entry& entry = entries_[place(type)];
-    // The former type goes last: its end may run Python code.
+    // Release the former type last: that may run Python code.
     nanobind::object former = std::move(entry.type);
     entry = {nanobind::borrow(reinterpret_cast<PyObject*>(type)), fact};
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waiting for several requests, for notifications and messages of unknown size; requests that end
-// when something can be taken; and the same in asyncio, by onehop.aio.
+// Waits for several requests, for notifications and for messages of unknown size; requests that end
+// when an item is available; and the same in asyncio, through onehop.aio.
 #include <nanobind/stl/string.h>
 
 #include <string>
@@ -15,7 +15,7 @@
 namespace onehop::python {
 namespace {
 
-// Requests that Python gave: their handles, and what keeps them.
+// The handles of Python requests, and references that keep them.
 struct Requests {
   explicit Requests(nb::handle given) {
     if (!nb::isinstance<nb::iterable>(given)) refuse(given);
@@ -95,7 +95,7 @@ nb::tuple wait_notification(PyEndpoint& self, nb::handle timeout) {
   wait_in_slices(timeout_ns(timeout, self.context->default_timeout_ns()), [&](int64_t slice) {
     oh_status status;
     do {
-      bytes.resize(std::max(bytes.size(), size));  // one that is longer stays until there is room
+      bytes.resize(std::max(bytes.size(), size));  // a longer one stays queued until there is room
       size = bytes.size();
       status = oh_endpoint_wait_notification(self.context->endpoint().get(), bytes.data(), &size,
                                              &from, slice);
@@ -106,7 +106,7 @@ nb::tuple wait_notification(PyEndpoint& self, nb::handle timeout) {
   return nb::make_tuple(source, nb::bytes(bytes.data(), size));
 }
 
-// Posts by `post` and hands the request out.
+// Posts with `post` and returns the request.
 template <typename Post>
 PyRequest ready(const std::shared_ptr<Context>& context, Post post) {
   context->check();
@@ -118,7 +118,7 @@ PyRequest ready(const std::shared_ptr<Context>& context, Post post) {
   return PyRequest(std::move(operation));
 }
 
-// A function of onehop.aio. What is no timeout is refused before there is a coroutine.
+// Returns a function of onehop.aio. Raises for an invalid timeout before a coroutine exists.
 nb::object aio(const char* name, nb::handle timeout) {
   timeout_ns(timeout, OH_TIMEOUT_DEFAULT);
   return nb::module_::import_("onehop.aio").attr(name);

@@ -16,7 +16,7 @@ Result<uint64_t> run_atomic(Endpoint& endpoint, Peer& peer, const RemoteTarget& 
   Status lost;
   std::optional<Result<uint64_t>> answer;
   auto came = [&] {
-    // Asked first: what the peer answered before it was lost counts.
+    // Read the link's state before the answer: an answer sent before the peer was lost counts.
     lost = peer.usable();
     answer = atomics.take(name);
     return answer || !lost.ok();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One atomic operation on a peer's host memory, from the call to its answer.
+// Blocking atomic operations on a peer's host memory.
 //
 // Threading: any thread.
 #pragma once
@@ -13,8 +13,8 @@ namespace oh {
 class Endpoint;
 class Peer;
 
-// What was at `offset`, which lies within the region. OH_ERR_TIMEOUT: it may be carried out yet;
-// OH_ERR_PEER_LOST: it may have been.
+// Returns the previous value at `offset`, which must lie within the region. OH_ERR_TIMEOUT: the
+// peer may still execute the operation. OH_ERR_PEER_LOST: it may have executed it.
 Result<uint64_t> run_atomic(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
                             uint64_t offset, const AtomicOp& op, Deadline deadline);
 

@@ -7,7 +7,7 @@
 namespace oh {
 namespace {
 
-// Holds what was mapped for the region of a receive against being unmapped.
+// Keeps the mapping of a receive's region while it is in use.
 class Attached {
  public:
   explicit Attached(const RemoteTarget& target) : target_(target) {}
@@ -19,7 +19,7 @@ class Attached {
   const RemoteTarget& target_;
 };
 
-// Where its memory is; earlier work on that is done.
+// Classifies the batch's memory and waits for earlier work on it.
 Result<LocalBuffer> locate_batch(const Endpoint& endpoint, const LocalBlocks& local,
                                  const AfterOption& after, Deadline limit) {
   const Deadline deadline = endpoint.until_closed(limit);
@@ -33,14 +33,14 @@ Result<LocalBuffer> locate_batch(const Endpoint& endpoint, const LocalBlocks& lo
 
 Status BatchSend::run(const AfterOption& after, Deadline deadline) {
   OH_RETURN_IF_ERROR(endpoint_.usable());
-  // Before a receive has to wait for us.
+  // Wait for the memory first, so that no receive waits for it.
   OH_ASSIGN_OR_RETURN(memory_, locate_batch(endpoint_, local_, after, deadline));
   while (true) {
     Status offered = next_offer(deadline);
-    if (offered.code() == OH_ERR_RETIRED) continue;  // taken back while it came
+    if (offered.code() == OH_ERR_RETIRED) continue;  // cancelled while its offer was fetched
     OH_RETURN_IF_ERROR(offered);
     Status status = fulfil();
-    // One that was given up has not been there.
+    // The receive was cancelled before this send took it: wait for the next one.
     if (!taken_ && status.code() == OH_ERR_RETIRED) continue;
     if (status.code() != OH_ERR_TIMEOUT) return status;
     return error(OH_ERR_IN_DOUBT, "%s; its receive had begun, and fails, too",
@@ -48,7 +48,7 @@ Status BatchSend::run(const AfterOption& after, Deadline deadline) {
   }
 }
 
-// Waits for a receive of the tag.
+// Waits for the offer of a receive with the tag.
 Status BatchSend::next_offer(Deadline deadline) {
   Request fetch;
   fetch.endpoint = &endpoint_;
@@ -76,7 +76,8 @@ Status BatchSend::next_offer(Deadline deadline) {
   OH_RETURN_IF_ERROR(lost);
   Status fetched =
       endpoint_.requests().wait(&fetch, Deadline::after(endpoint_.config().timeout_ns()), &peer_);
-  // Decoded before the bytes move to where a copy in doubt may still write them.
+  // Decode before the bytes move to the list of buffers in doubt, where a copy may still write
+  // them.
   Result<BatchOffer> offer =
       fetched.ok() ? BatchOffer::decode({bytes.data(), fetch.nbytes}) : Result<BatchOffer>(fetched);
   if (!fetch.doubts.empty()) batches().keep({std::move(bytes), std::move(fetch.doubts)});
@@ -90,8 +91,8 @@ Status BatchSend::next_offer(Deadline deadline) {
   return {};
 }
 
-// Writes into the receive that was offered, and tells it. Its end is a matter of seconds unless
-// the other side is stopped, so the deadline is a new one.
+// Writes the batch into the offered receive and reports its end to the peer. That takes at most
+// seconds unless the peer is stopped, so a new deadline applies.
 Status BatchSend::fulfil() {
   Deadline deadline = Deadline::after(endpoint_.config().timeout_ns());
   auto end = [&](Status status) {
@@ -111,7 +112,7 @@ Status BatchSend::fulfil() {
   }
   Status taken = take_region(deadline);
   if (taken.code() == OH_ERR_RETIRED) return taken;
-  if (!taken.ok()) return end(taken);  // it may be taken nevertheless
+  if (!taken.ok()) return end(taken);  // the peer may have marked it as taken nevertheless
   taken_ = true;
   if (local_.bytes > *room) {
     return end(error(OH_ERR_TRUNCATED,
@@ -133,12 +134,12 @@ Status BatchSend::take_region(Deadline deadline) {
     if (batches().take_region(target_)) return {};
     return error(OH_ERR_RETIRED, "%s has given the receive up", peer_.link().name.c_str());
   }
-  // The other side takes it for us.
+  // The page is not mapped here: the peer takes the region on request.
   Request request;
   request.endpoint = &endpoint_;
   request.kind = OpKind::kPut;
   request.internal = true;
-  // No bytes: a message, also to device memory.
+  // Zero bytes travel as a message, also to device memory.
   RemoteTarget word = target_;
   word.on_device = false;
   const Block nothing{nullptr, 0, 0};
@@ -171,7 +172,8 @@ Status post_batch(Endpoint& endpoint, Peer& peer, Request* request, const LocalB
                   const AfterOption& after, Deadline deadline) {
   OH_RETURN_IF_ERROR(endpoint.usable());
   OH_RETURN_IF_ERROR(locate_batch(endpoint, local, after, deadline).status());
-  // No memory at all has a place, too: its word is what the sender takes.
+  // A receive of zero bytes needs a region, too: the sender takes it through its word on the
+  // control page.
   static uint8_t nowhere;
   auto receive = std::make_unique<BatchReceive>();
   OH_ASSIGN_OR_RETURN(receive->region, endpoint.memory().register_region(

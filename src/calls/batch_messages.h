@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches as messages: how one is sent, and how a receive of one is posted. message_batches.h tells
-// how the two sides find each other.
+// Batches as messages: sends a batch, and posts the receive of one. message_batches.h describes how
+// the two sides match.
 //
 // Threading: any thread; a BatchSend belongs to one call.
 #pragma once
@@ -15,7 +15,8 @@ class BatchSend {
  public:
   BatchSend(Endpoint& endpoint, Peer& peer, const LocalBlocks& local, uint64_t tag)
       : endpoint_(endpoint), peer_(peer), local_(local), tag_(tag) {}
-  // The deadline is for a receive to come: OH_ERR_TIMEOUT, nothing was sent.
+  // Sends the batch into the peer's next matching receive. The deadline limits the wait for that
+  // receive: on OH_ERR_TIMEOUT nothing was sent.
   Status run(const AfterOption& after, Deadline deadline);
 
  private:
@@ -33,11 +34,11 @@ class BatchSend {
   BatchOffer offer_;
   RemoteTarget target_;
   oh_path path_ = OH_PATH_NONE;
-  bool taken_ = false;  // the receive is ours
+  bool taken_ = false;  // this send owns the receive
 };
 
-// Waits until the deadline for earlier work on the memory, which is the request's; OH_AGAIN as for
-// MessageCalls::post_send().
+// Posts the receive of a batch. Waits until the deadline for earlier work on the memory, which the
+// request then uses. Returns OH_AGAIN as MessageCalls::post_send() does.
 Status post_batch(Endpoint& endpoint, Peer& peer, Request* request, const LocalBlocks& local,
                   const AfterOption& after, Deadline deadline);
 

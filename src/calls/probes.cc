@@ -9,7 +9,7 @@ Status wait_signal(Endpoint& endpoint, Peer& peer, uint32_t slot, uint64_t count
                    Deadline deadline) {
   Status lost;
   auto came = [&] {
-    // Asked first: what a peer signalled before it was lost counts.
+    // Read the link's state first: signals sent before the peer was lost count.
     lost = peer.usable();
     if (!peer.operations().one_sided().take_signals(slot, count)) return !lost.ok();
     lost = {};
@@ -24,7 +24,7 @@ Status wait_signal(Endpoint& endpoint, Peer& peer, uint32_t slot, uint64_t count
 }
 
 Result<bool> has_signals(Peer& peer, uint32_t slot, uint64_t count) {
-  // Asked first: what a peer signalled before it was lost counts.
+  // Read the link's state first: signals sent before the peer was lost count.
   Status lost = peer.usable();
   if (peer.operations().one_sided().has_signals(slot, count)) return true;
   OH_RETURN_IF_ERROR(lost);
@@ -32,7 +32,7 @@ Result<bool> has_signals(Peer& peer, uint32_t slot, uint64_t count) {
 }
 
 Result<bool> has_message(Peer& peer, uint64_t tag, Receiver::Announced* found) {
-  // Asked first: what a peer sent before it was lost counts.
+  // Read the link's state first: a message sent before the peer was lost counts.
   Status lost = peer.usable();
   std::optional<Receiver::Announced> message = peer.operations().messages().probe(tag);
   if (message) {

@@ -8,7 +8,7 @@
 namespace oh {
 namespace {
 
-// What the target of a get by messages holds for one peer at most.
+// The target of a get by messages holds at most this many blocks for one peer.
 constexpr size_t kMostBlocks = OH_BATCH_BLOCKS_MAX;
 
 Status too_many(size_t count) {
@@ -16,14 +16,14 @@ Status too_many(size_t count) {
                kMostBlocks);
 }
 
-// Block `index` of a caller's batch, as it stands there.
+// One block of a caller's batch, with unchecked offsets.
 struct Place {
   uint64_t local;
   uint64_t remote;
   uint64_t length;
 };
 
-// Goes through the blocks of a batch in order.
+// Iterates over the blocks of a batch in order.
 class Places {
  public:
   explicit Places(const oh_batch& batch) : batch_(batch), packed_at_(batch.local_base) {
@@ -43,7 +43,7 @@ class Places {
                  batch_.count);
   }
 
-  // False: its offset does not fit into 64 bits.
+  // False: an offset of the block does not fit into 64 bits.
   bool next(Place* place) {
     const size_t i = index_++;
     if (!listed_) {
@@ -64,22 +64,22 @@ class Places {
   uint64_t packed_at_;
 };
 
-// A block, and between which local memory and which region it is.
+// A block and the indices of its local memory and its region.
 struct Entry {
   uint64_t ends;   // local << 32 | remote
-  uint64_t order;  // as the caller gave it
+  uint64_t order;  // position in the caller's batch
   Block block;
   bool operator<(const Entry& other) const {
     return ends != other.ends ? ends < other.ends : order < other.order;
   }
 };
 
-// Goes through the runs of a batch over many regions.
+// Reads the runs of a batch over many regions.
 class Runs {
  public:
   explicit Runs(const oh_region_batch& batch) : batch_(batch) {}
 
-  // Checks all but the single blocks; returns how many there are.
+  // Checks everything except the individual blocks; returns the number of blocks.
   Result<size_t> check(const oh_peer& peer, bool put) const {
     const bool empty = batch_.count == 0;
     if (!empty && !(batch_.locals && batch_.remotes && batch_.local_offsets &&
@@ -108,7 +108,7 @@ class Runs {
     }
     return count_blocks();
   }
-  // Appends the blocks of run i that have bytes.
+  // Appends the non-empty blocks of run i.
   Status append(size_t i, std::vector<Entry>* entries) const {
     const uint32_t local = batch_.local_index ? batch_.local_index[i] : 0;
     const uint32_t remote = batch_.remote_index ? batch_.remote_index[i] : 0;
@@ -148,7 +148,7 @@ class Runs {
   }
 
  private:
-  // Of all runs.
+  // Number of blocks in all runs.
   Result<size_t> count_blocks() const {
     if (batch_.count > kMostBlocks) return too_many(batch_.count);
     if (!batch_.counts) return batch_.count;
@@ -163,10 +163,11 @@ class Runs {
   const oh_region_batch& batch_;
 };
 
-// Of a batch without blocks.
+// The target of a batch without blocks.
 const RemoteTarget kNowhere = {};
 
-// Groups blocks by their ends: the blocks of a part stand together, in the order of the caller.
+// Groups the blocks into parts by local memory and region. Within a part they keep the caller's
+// order.
 void divide(const Runs& runs, std::vector<Entry>& entries, CheckedBatch* checked) {
   if (!std::is_sorted(entries.begin(), entries.end())) std::sort(entries.begin(), entries.end());
   std::vector<Block> blocks;

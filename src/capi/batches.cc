@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches: their blocks are checked, then moved at once, or kept to be posted.
+// Batches: checks the blocks, then either moves them immediately or prepares them for later posts.
 #include "capi/batch_check.h"
 #include "capi/one_sided.h"
 #include "device/batch_plan.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace oh {
 
-// What a handle stands for; posts that are under way hold it, too.
+// The object behind a handle. Posts in flight hold it, too.
 struct PreparedBatch {
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<Peer> peer;
   CheckedBatch batch;
-  std::unique_ptr<BatchPlan> plan;  // null: its blocks are gone through at each post
+  std::unique_ptr<BatchPlan> plan;  // null: each post iterates over the blocks
 };
 
 }  // namespace oh

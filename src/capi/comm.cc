@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/handles.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 extern "C" {
 
 oh_status oh_unique_id(void* id, size_t* size) {
   OH_CHECK_ARGUMENT(size);
-  // Asked for the size only: no server is started.
+  // The caller queries the size only: do not start a server.
   if (!id || *size < Address::kMaxBytes) {
     return answer(copy_out(Bytes(Address::kMaxBytes), nullptr, size));
   }

@@ -55,7 +55,7 @@ Result<Deadline> deadline_of(int64_t timeout_ns, const Config& config) {
 }
 
 Status read_message(const Request& request, oh_message* message) {
-  // Straight into a struct of today's size: its caller reads the members just now.
+  // Fast path: fill a struct of the current size in place, without an intermediate copy.
   oh_message older;
   oh_message& value = message->struct_size == sizeof(older) ? *message : older;
   value.size = request.nbytes;
@@ -63,7 +63,7 @@ Status read_message(const Request& request, oh_message* message) {
   value.path = request.path;
   value.peer_id = request.peer_id;
   value.rank = request.peer_rank;
-  value.duration_ns = request.plain ? 0 : request.took;  // a short message has no extras
+  value.duration_ns = request.plain ? 0 : request.took;  // plain requests measure no time
   return &value == message ? Status() : write_out(value, message);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/handles.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace {
 
@@ -51,7 +51,7 @@ oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size
 oh_status oh_endpoint_connect(oh_endpoint* endpoint, const void* address, size_t size,
                               int64_t timeout_ns, oh_peer** peer) {
   OH_CHECK_ARGUMENT(endpoint);
-  if (size > 0) OH_CHECK_ARGUMENT(address);  // no bytes are no address, whose error says so
+  if (size > 0) OH_CHECK_ARGUMENT(address);  // connect() reports an empty address
   OH_CHECK_ARGUMENT(peer);
   Result<Deadline> deadline = deadline_of(timeout_ns, endpoint->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());
@@ -152,7 +152,7 @@ oh_status oh_endpoint_notification(oh_endpoint* endpoint, void* data, size_t* si
   Notification notification;
   Result<bool> taken =
       endpoint->endpoint->notifications().take(data ? *size : 0, &notification, size);
-  if (!taken.ok()) return answer(taken.status());  // it is longer
+  if (!taken.ok()) return answer(taken.status());  // OH_ERR_RANGE: the buffer is too small
   if (!*taken) return OH_AGAIN;
   if (*size) std::memcpy(data, notification.bytes.data(), *size);
   if (!from) return OH_OK;
@@ -183,7 +183,7 @@ oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns) {
 
 void oh_region_release(oh_region* region) {
   if (!region || !region->endpoint->is_of_this_process()) return;
-  // A closed endpoint has retired it already.
+  // A closed endpoint has already retired the region; ignore the error.
   (void)region->endpoint->memory()
       .deregister(*region->region, Deadline::after(region->endpoint->config().timeout_ns()))
       .ok();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the opaque handles of the C API are, and how calls begin and end.
+// Definitions of the opaque handles of the C API, and helpers that all calls share.
 //
 // Threading: handles are immutable after creation.
 #pragma once
@@ -30,7 +30,7 @@ struct oh_region {
 };
 
 namespace oh {
-// A peer's region, for its handle and all batches that were prepared with it.
+// A peer's region, shared by its handle and by all batches that were prepared with it.
 struct AttachedRegion {
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<Peer> peer;
@@ -50,13 +50,13 @@ struct oh_comm {
 
 namespace oh {
 
-// Keeps the text for oh_error_text() and returns the code.
+// Stores the text for oh_error_text(), counts the error and returns its code.
 oh_status report(const Status& status);
-// The same where a failure is an answer and no error: a list has ended, a buffer must be larger. It
-// is not counted.
+// As report(), but does not count the error: for failures that are regular results, such as the end
+// of a list or a buffer that is too small.
 oh_status answer(const Status& status);
 
-// A handle or argument that is null.
+// Reports a null handle or argument.
 oh_status null_argument(const char* function, const char* name);
 #define OH_CHECK_ARGUMENT(argument) \
   if (!(argument)) return ::oh::null_argument(__func__, #argument)
@@ -67,7 +67,8 @@ oh_status null_argument(const char* function, const char* name);
     if (!oh_report_.ok()) return ::oh::report(oh_report_); \
   } while (false)
 
-// A caller's options struct as ours: what its version lacks is zero. NULL: all defaults.
+// Copies the caller's options into the current struct. Members that the caller's version lacks are
+// zero. NULL: all defaults.
 template <typename T>
 Status read_options(const T* options, T* out) {
   *out = T{};
@@ -80,7 +81,7 @@ Status read_options(const T* options, T* out) {
   return {};
 }
 
-// A struct of ours into a caller's, as far as its version reaches.
+// Copies a struct to the caller's, up to the size of the caller's version.
 template <typename T>
 Status write_out(T value, T* out) {
   size_t size = out->struct_size;
@@ -95,7 +96,7 @@ Status write_out(T value, T* out) {
 Status copy_out(ByteView bytes, void* out, size_t* size);
 
 Status check_timeout(int64_t timeout_ns);
-// Of a timeout that was checked.
+// Requires a timeout that check_timeout() accepted.
 Deadline deadline_after(int64_t timeout_ns, const Config& config);
 Result<Deadline> deadline_of(int64_t timeout_ns, const Config& config);
 
@@ -122,7 +123,7 @@ inline Status check_buffer(const void* data, size_t size) {
   return error(OH_ERR_INVALID, "a buffer of %zu bytes at NULL", size);
 }
 
-// Fills a request for a two-sided operation.
+// Initializes a request.
 inline void prepare(Request* request, Endpoint& endpoint, OpKind kind, void* data, size_t size,
                     uint64_t tag) {
   request->endpoint = &endpoint;
@@ -142,14 +143,13 @@ Result<AfterOption> after_option(const Options& options) {
                      options.on_device != 0};
 }
 
-// Where its memory is and what it waits for.
+// Classifies the request's memory and sets what it must wait for.
 inline Status prepare_memory(Request* request, const oh_transfer_options& options) {
   OH_ASSIGN_OR_RETURN(AfterOption after, after_option(options));
   return request->endpoint->requests().locate_memory(request, after);
 }
 
-// Whether a call may take the fast path: for memory that the CPU can touch, with no option but a
-// timeout.
+// Whether a call may use the fast path: host memory only, and no option other than a timeout.
 inline bool host_only(const Endpoint& endpoint, const oh_transfer_options* options) {
   return endpoint.has_fast_path() && (!options || (options->struct_size == sizeof(*options) &&
                                                    !options->after && !options->on_device));
@@ -160,23 +160,23 @@ Status read_message(const Request& request, oh_message* message);
 inline oh_request* as_handle(Request* request) { return reinterpret_cast<oh_request*>(request); }
 inline Request* as_request(oh_request* handle) { return reinterpret_cast<Request*>(handle); }
 
-// A pooled request that keeps its endpoint alive until it is released.
+// Returns a pooled request that keeps its endpoint alive until it is released.
 inline Request* acquire(const std::shared_ptr<Endpoint>& endpoint) {
   return endpoint->requests().acquire(*endpoint);
 }
 inline void release(Request* request) {
-  // The endpoint may go with this last handle.
+  // The last request may destroy the endpoint here.
   if (request->endpoint->is_of_this_process()) request->endpoint->requests().release(request);
 }
-// Why a request cannot be waited for. An endpoint that is being closed ends it: it is in progress
-// until then.
+// Returns the error of a wait on an unusable endpoint. A request of an endpoint that is being
+// closed is still in progress: close() ends it.
 inline Status why_no_wait(const Request& request) {
   const Endpoint& endpoint = *request.endpoint;
   return endpoint.is_of_this_process() ? endpoint.device().lost() : endpoint.why_unusable();
 }
-// Gives a pooled request back that could not be posted, and reports why.
+// Releases a pooled request that could not be posted, and reports why.
 oh_status give_up(Request* request, const Status& why);
-// Hands out a pooled request that was posted, or gives it back.
+// Returns a posted pooled request to the caller, or releases it if `posted` is an error.
 oh_status hand_out(Request* request, const Status& posted, oh_request** out);
 
 Result<EndpointOptions> endpoint_options(const oh_endpoint_options* options, Config* config);

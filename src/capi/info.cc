@@ -7,7 +7,7 @@
 #error "the build defines ONEHOP_VERSION"
 #endif
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 extern "C" {
 

@@ -2,11 +2,11 @@
 #include "calls/batch_messages.h"
 #include "capi/handles.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace {
 
-// A call's arguments, checked.
+// The checked arguments of a call.
 struct Call {
   LocalBlocks local;
   oh_transfer_options options;

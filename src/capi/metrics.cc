@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The metrics of the process, as samples and as Prometheus' text.
+// The metrics of the process, as samples and in Prometheus' text format.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -10,7 +10,7 @@
 #include "capi/handles.h"
 #include "link/totals.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace oh {
 namespace {
@@ -30,7 +30,7 @@ enum Family : size_t {
   kImportedBytes,
 };
 
-// Upper bounds in the unit of the metric.
+// Upper bounds of the buckets, in the unit of the metric.
 template <typename Kind, size_t... I>
 constexpr std::array<double, sizeof...(I)> bounds_of(double per_unit, std::index_sequence<I...>) {
   return {static_cast<double>(Kind::bound(I)) / per_unit...};
@@ -112,7 +112,7 @@ Sample sample_of(Family family, std::array<const char*, OH_METRIC_LABELS> labels
   return sample;
 }
 
-// Of the many pairs of path and operation, those that something has travelled on.
+// Visits every pair of operation and path.
 template <typename Visit>
 void for_each_way(Visit visit) {
   for (size_t op = 0; op < kMetricOps; ++op) {
@@ -163,7 +163,7 @@ void add_reasons(const Stats& stats, std::vector<Sample>* samples) {
   }
 }
 
-// All of them now, family by family.
+// Returns the current value of every metric, ordered by family.
 std::vector<Sample> read_samples() {
   const Totals::Sum sum = Totals::instance().sum();
   std::vector<Sample> samples;
@@ -185,7 +185,7 @@ std::vector<Sample> read_samples() {
   return samples;
 }
 
-// The label "le" comes last, in the lines of buckets.
+// Formats the labels. `le`, the label of histogram buckets, comes last; empty: none.
 std::string labels_text(const Sample& sample, const std::string& le) {
   const FamilyEntry& family = kFamilies[sample.family];
   std::string text;
@@ -196,7 +196,7 @@ std::string labels_text(const Sample& sample, const std::string& le) {
   return text.empty() ? text : "{" + text + "}";
 }
 
-// The shortest text that is read as the same number.
+// The shortest text that parses to the same number.
 std::string number_text(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tier in NCCL's shape, over the C API.
+// The NCCL-style API, implemented on the C API.
 #include "onehop/nccl.h"
 
 #include <numeric>
@@ -10,7 +10,7 @@
 #include "capi/handles.h"
 #include "platform/cuda/current.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 struct ohComm {
   explicit ohComm(oh_comm* made) : comm(made), peers(oh_comm_size(made)) {}
@@ -24,7 +24,7 @@ struct ohComm {
 
   oh_comm* const comm;
   Mutex mutex;
-  // By rank; NULL: not used yet.
+  // Indexed by rank; NULL: not used yet.
   std::vector<oh_peer*> peers OH_GUARDED_BY(mutex);
   ohResult_t failure OH_GUARDED_BY(mutex) = ohSuccess;
 };
@@ -33,7 +33,7 @@ namespace {
 
 constexpr size_t kSizes[ohNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
-// A unique id is its length, and its bytes.
+// A unique id is stored as its length (uint16_t) followed by its bytes.
 constexpr size_t kMostOfId = OH_UNIQUE_ID_BYTES - sizeof(uint16_t);
 
 ohResult_t result_of(oh_status status) {
@@ -66,7 +66,7 @@ ohResult_t result_of(const Status& status) { return result_of(report(status)); }
 #define OH_CHECK_NCCL(argument) \
   if (!(argument)) return result_of(null_argument(__func__, #argument))
 
-// The thread's device, as an endpoint names it.
+// The calling thread's current device, in the format of endpoint options.
 Result<std::string> device_of_thread() {
   OH_ASSIGN_OR_RETURN(Config config, Config::from_environment());
   OH_ASSIGN_OR_RETURN(const cuda::Driver* driver, cuda::Driver::open(config.cuda_library));
@@ -81,7 +81,7 @@ Result<uint16_t> length_of(const ohUniqueId& id) {
   return error(OH_ERR_INVALID, "a unique id of %u bytes: pass on what ohGetUniqueId gave", length);
 }
 
-// The peer of a rank; it is the communicator's.
+// Finds the peer of a rank. The communicator owns it.
 oh_status find_peer(ohComm_t comm, int rank, oh_peer** peer) {
   {
     MutexLock lock(comm->mutex);
@@ -92,7 +92,7 @@ oh_status find_peer(ohComm_t comm, int rank, oh_peer** peer) {
   oh_status status = oh_comm_peer(comm->comm, rank, OH_TIMEOUT_DEFAULT, &made);
   if (status != OH_OK) return status;
   MutexLock lock(comm->mutex);
-  // Another thread may have been faster.
+  // Another thread may have stored the peer first.
   oh_peer*& place = comm->peers[rank];
   if (place) oh_peer_release(made);
   if (!place) place = made;
@@ -100,7 +100,7 @@ oh_status find_peer(ohComm_t comm, int rank, oh_peer** peer) {
   return OH_OK;
 }
 
-// The bytes of a message.
+// The size of a message in bytes.
 Result<size_t> size_of(size_t count, ohDataType_t datatype) {
   if (datatype >= ohNumTypes) {
     return error(OH_ERR_INVALID, "datatype %d: there are 0 to %d", static_cast<int>(datatype),

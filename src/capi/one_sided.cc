@@ -3,7 +3,7 @@
 
 #include "stream/stream_atomics.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace {
 
@@ -79,7 +79,7 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   OH_REPORT_IF_ERROR(check_timeout(options.timeout_ns));
   Result<AfterOption> after = after_option(options);
   OH_REPORT_IF_ERROR(after.status());
-  // An immediate copy of memory that is ready waits for nothing: no clock is read for it.
+  // An immediate copy of ready memory never waits: do not read the clock for it.
   Deadline deadline = Deadline::never();
   const auto set_deadline = [&] {
     deadline = deadline_after(options.timeout_ns, endpoint->config());
@@ -91,7 +91,7 @@ oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
   move.after = *after;
   move.background = options.background != 0;
 
-  // A request of the caller's, or one that ends with this call.
+  // A request for the caller, or a local one that ends within this call.
   Request local;
   Request* request = out ? acquire(endpoint) : &local;
   prepare(request, *endpoint, move.put ? OpKind::kPut : OpKind::kGet, nullptr, move.bytes(), 0);
@@ -117,7 +117,7 @@ extern "C" {
 oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int64_t timeout_ns,
                          oh_remote_region** remote) {
   OH_CHECK_ARGUMENT(peer);
-  if (size > 0) OH_CHECK_ARGUMENT(descriptor);  // no bytes are no descriptor, whose error says so
+  if (size > 0) OH_CHECK_ARGUMENT(descriptor);  // attach() reports an empty descriptor
   OH_CHECK_ARGUMENT(remote);
   Result<Deadline> deadline = deadline_of(timeout_ns, peer->endpoint->config());
   OH_REPORT_IF_ERROR(deadline.status());

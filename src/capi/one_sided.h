@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One put or get, of one block or many, on its way from the C API into the engine.
+// Shared parts of the put and get calls of the C API, for one block or many.
 #pragma once
 
 #include "capi/handles.h"
 
 namespace oh {
 
-// That the bytes lie in the region.
+// Checks that the bytes lie within the region.
 Status check_piece(const oh_remote_region& remote, size_t offset, size_t size);
-// That the region was attached at this peer, and for a put, that it is not read-only.
+// Checks that the region was attached at this peer and, for a put, that it is not read-only.
 Status check_remote(const oh_remote_region& remote, const oh_peer& peer, bool put);
-// Carries out what a call asks for, whose blocks are checked; with `out` null until it has ended.
+// Posts `move`, whose blocks are checked. If `out` is null, waits until it has ended.
 oh_status run(const std::shared_ptr<Endpoint>& endpoint, Peer& peer, Move move,
               const oh_put_options* options, oh_request** out);
 

@@ -3,11 +3,12 @@
 
 #include "capi/handles.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace {
 
-// Waits for a posted, pooled request; it is handed out while its buffer may be touched.
+// Waits for a posted, pooled request. Returns it to the caller while its buffer may still be
+// accessed; releases it otherwise.
 oh_status wait_or_hand_out(Request* request, Deadline deadline, oh_message* message,
                            oh_request** out) {
   Status status = request->endpoint->requests().poll_until(request, deadline);
@@ -15,7 +16,7 @@ oh_status wait_or_hand_out(Request* request, Deadline deadline, oh_message* mess
     *out = as_handle(request);
     return status.code() == OH_IN_PROGRESS ? OH_IN_PROGRESS : report(status);
   }
-  if (status.code() == OH_IN_PROGRESS) status = request->status;  // it ended a moment later
+  if (status.code() == OH_IN_PROGRESS) status = request->status;  // it ended after the poll
   if (status.ok() && message) status = oh::read_message(*request, message);
   oh_status code = report(status);
   release(request);
@@ -33,8 +34,8 @@ Status read_message(const Peer& peer, const ShortReceives::Received& received,
   return write_out(value, message);
 }
 
-// What oh_peer_send and oh_peer_recv do for a message that does not pass at once. Apart from them:
-// a request on the stack would cost each of their calls a larger frame.
+// Slow path of oh_peer_send and oh_peer_recv. Separate functions, because a request on the stack
+// would enlarge the frame of every call.
 [[gnu::noinline]] oh_status send_by_request(const oh_peer& peer, ByteView bytes, uint64_t tag,
                                             const oh_transfer_options& options) {
   Request request;
@@ -43,7 +44,7 @@ Status read_message(const Peer& peer, const ShortReceives::Received& received,
   request.attended = true;
   OH_REPORT_IF_ERROR(prepare_memory(&request, options));
   Status status = peer.peer->operations().messages().post_send(&request);
-  // Small messages have ended here: no clock is read for them.
+  // Small messages have ended here: do not read the clock for them.
   if (status.ok() && request.ended()) return report(request.status);
   Deadline deadline = deadline_after(options.timeout_ns, peer.endpoint->config());
   if (status.code() == OH_AGAIN) {
@@ -66,7 +67,7 @@ Status read_message(const Peer& peer, const ShortReceives::Received& received,
   return message ? report(read_message(request, message)) : OH_OK;
 }
 
-// The request's end, or what `wait` waits for, at most for the timeout.
+// Applies `wait` to a request that has not ended, for at most the timeout.
 template <typename Wait>
 oh_status wait_for(oh_request* handle, int64_t timeout_ns, const Wait& wait) {
   Request* request = as_request(handle);
@@ -315,7 +316,7 @@ oh_status oh_request_poll(oh_request* handle, int64_t timeout_ns) {
 oh_status oh_request_cancel(oh_request* handle) {
   OH_CHECK_ARGUMENT(handle);
   Request* request = as_request(handle);
-  // Needs no endpoint, which may have been closed.
+  // The endpoint may already be closed.
   if (request->ended()) return report(Requests::cancel_ended(*request));
   OH_REPORT_IF_ERROR(why_no_wait(*request));
   return report(request->endpoint->requests().cancel(request));
@@ -324,7 +325,7 @@ oh_status oh_request_cancel(oh_request* handle) {
 int oh_request_buffer_released(oh_request* handle) {
   if (!handle) return 1;
   Request* request = as_request(handle);
-  // A child of fork() has no part in the operation.
+  // In a child of fork(): the operation belongs to the parent.
   if (!request->endpoint->is_of_this_process()) return 1;
   return request->endpoint->requests().buffer_released(request) ? 1 : 0;
 }

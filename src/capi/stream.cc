@@ -7,7 +7,7 @@
 #include "stream/stream_atomics.h"
 #include "stream/stream_moves.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace {
 
@@ -32,13 +32,13 @@ oh_status run(oh_peer* peer, StreamCall call, const oh_stream_options* options) 
   return report(call_stream(peer->endpoint, peer->peer, call, deadline));
 }
 
-// A group compares handles, which within a thread are streams, but that the legacy one has two.
+// Groups compare stream handles. The legacy default stream has two: map them to one.
 cuda::Stream as_stream(void* stream) {
   const auto handle = static_cast<cuda::Stream>(stream);
   return reinterpret_cast<uint64_t>(handle) == cuda::kStreamLegacy ? nullptr : handle;
 }
 
-// A lane as kernels of the caller's own use it.
+// Returns a lane for use by the caller's kernels.
 Result<oh_lane_handle> lane_for_kernels(Endpoint& endpoint, Peer& peer, uint32_t lane,
                                         Deadline deadline) {
   OH_RETURN_IF_ERROR(warm_up(endpoint, peer, deadline));
@@ -52,7 +52,7 @@ Result<oh_lane_handle> lane_for_kernels(Endpoint& endpoint, Peer& peer, uint32_t
   return handle;
 }
 
-// Within the default timeout.
+// Uses the default timeout.
 oh_status move(const oh_peer& peer, void* stream, std::span<const MovePart> parts, bool put) {
   StreamCall call;
   Deadline deadline = Deadline::never();
@@ -61,7 +61,7 @@ oh_status move(const oh_peer& peer, void* stream, std::span<const MovePart> part
                                {put, parts, as_stream(stream), call.timeout_ns, deadline}));
 }
 
-// A put only reads `data`.
+// `data` is not const because a get writes it; a put only reads it.
 oh_status move_one(const oh_peer& peer, void* stream, void* data, const oh_remote_region& remote,
                    size_t remote_offset, size_t size, bool put) {
   OH_REPORT_IF_ERROR(check_buffer(data, size));
@@ -75,7 +75,7 @@ oh_status move_one(const oh_peer& peer, void* stream, void* data, const oh_remot
   return move(peer, stream, {&part, 1}, put);
 }
 
-// `before` may be null: device memory.
+// `before` is device memory and may be null.
 oh_status run_atomic(oh_peer* peer, void* stream, oh_remote_region* remote, size_t remote_offset,
                      const AtomicOp& op, uint64_t* before) {
   OH_CHECK_ARGUMENT(peer);

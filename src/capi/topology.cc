@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machine as onehop sees it: GPUs, how they are joined, NUMA nodes.
+// Topology of the machine: GPUs, their interconnect, NUMA nodes.
 #include "platform/cuda/topology.h"
 #include "capi/handles.h"
 #include "platform/cuda/gpu.h"
 #include "platform/os/numa.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace {
 
@@ -71,7 +71,7 @@ oh_status oh_device_get_link(size_t from, size_t to, oh_device_link* link) {
   const std::vector<cuda::DeviceFacts>& all = devices->all;
   Status status = devices->has(std::max(from, to));
   if (!status.ok()) return answer(status);
-  // All of them: a caller that asks for one link asks for the others, too.
+  // Query all links at once: a caller that needs one link usually needs the others, too.
   std::vector<std::string> uuids;
   uuids.reserve(all.size());
   for (const cuda::DeviceFacts& facts : all) uuids.push_back(cuda::uuid_text(facts.uuid));

@@ -4,7 +4,7 @@
 
 #include "capi/handles.h"
 
-using namespace oh;  // NOLINT: the C API is a thin skin over it
+using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
 namespace {
 
@@ -24,7 +24,7 @@ Status check_requests(oh_request* const* handles, size_t count) {
   return {};
 }
 
-// The configuration of any of them says how long the default is.
+// The default timeout comes from the first request's endpoint.
 Result<Deadline> deadline_of(RequestList requests, int64_t timeout_ns) {
   if (requests.empty()) return Deadline::after(0);
   return oh::deadline_of(timeout_ns, requests.front()->endpoint->config());
@@ -42,7 +42,7 @@ bool wait_for_all(RequestList requests, Deadline deadline) {
   if (!one_endpoint) {
     return Requests::wait_across(requests, [&] { return all_ended(requests); }, deadline);
   }
-  // One after the other: a thread that waits for a large transfer takes part in copying it.
+  // Wait for one request at a time: a thread that waits for a large transfer helps to copy it.
   for (Request* request : requests) {
     (void)request->endpoint->requests().poll_until(request, deadline).ok();
   }
@@ -214,13 +214,14 @@ oh_status oh_endpoint_ended_fd(oh_endpoint* endpoint, int* fd) {
   return OH_OK;
 }
 
-// Also of a closed endpoint, whose requests have all ended.
+// Also works on a closed endpoint, whose requests have all ended.
 oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests, size_t* count) {
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(count);
   if (*count > 0) OH_CHECK_ARGUMENT(requests);
   Completions& completions = endpoint->endpoint->requests().completions();
-  completions.listed().clear();  // before the look: what ends in between makes it readable again
+  // Clear before reading the list: a request that ends in between makes it readable again.
+  completions.listed().clear();
   *count = completions.pool().take_ended({reinterpret_cast<Request**>(requests), *count});
   return OH_OK;
 }

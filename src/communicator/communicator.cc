@@ -10,16 +10,16 @@
 namespace oh {
 namespace {
 
-// Tags of the library's own messages; wildcards do not see them.
+// Tags of internal messages; wildcards do not match them.
 constexpr uint64_t kBarrierTag = OH_TAG_MAX + 1 + (uint64_t{1} << 62);  // above those of batches
-constexpr size_t kFailureText = 400;  // bytes, at most, of why a barrier failed
+constexpr size_t kFailureText = 400;  // limit in bytes of the text of a barrier's failure
 constexpr int64_t kPatience = 100 * kMillisecond;
-// Of reconnect(): of one attempt, at what may be a dead host's address, and between two of them,
-// when the other side's are let in.
+// For reconnect(): the limit of one attempt, whose address may be that of a dead host, and the
+// pause between two attempts, in which the peer's attempts are accepted.
 constexpr int64_t kAttemptTime = 2 * kSecond;
 constexpr int64_t kShortestPause = 20 * kMillisecond;
 constexpr int64_t kLongestPause = 500 * kMillisecond;
-// For each rank that one which came back connects to.
+// Limit of a restarted process's attempt to connect to one rank.
 constexpr int64_t kGreetingTime = 5 * kSecond;
 
 Status check_rank(const CommunicatorOptions& options) {
@@ -79,7 +79,8 @@ Status Communicator::join(const Config& config, const CommunicatorOptions& optio
   return {};
 }
 
-// Where all meet; as rank 0, also serves it.
+// Determines the address and the key of the rendezvous. Rank 0 also serves it if it is given by
+// URL.
 Status Communicator::find_rendezvous(const Config& config, const CommunicatorOptions& options,
                                      Deadline deadline) {
   const Crypto& crypto = endpoint_->crypto();
@@ -109,7 +110,7 @@ Status Communicator::find_rendezvous(const Config& config, const CommunicatorOpt
   return {};
 }
 
-// We came back: the others only know where we were.
+// Connects a restarted process to all ranks, which only know its previous address.
 void Communicator::greet_all(Deadline deadline) {
   for (uint32_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
@@ -188,17 +189,17 @@ Result<std::shared_ptr<Peer>> Communicator::link_to(uint32_t rank, Deadline dead
                        "its communicator?",
                        rank, rank_);
     }
-    // The link that won may die before we learn of it: ours is offered again then.
+    // The winning link may fail before it is established here: then offer this side's link again.
     int64_t longest = link.state == LinkState::kAwaited ? kPatience : 3600 * kSecond;
     changed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.left(), longest)));
     if (link.state == LinkState::kAwaited) link.state = LinkState::kNone;
   }
 }
 
-// ---- Links that were lost ---------------------------------------------------------------------
+// ---- Lost links -------------------------------------------------------------------------------
 
 void Communicator::note_loss(RankLink& link) {
-  // close() has taken it away.
+  // `peer` is null after close().
   if (link.state != LinkState::kLinked || !link.peer || link.peer->usable().ok()) return;
   link.lost.push_back(std::move(link.peer));
   link.state = LinkState::kNone;
@@ -213,7 +214,7 @@ Result<std::shared_ptr<Peer>> Communicator::reconnect(int64_t rank, Deadline dea
     RankLink& link = links_[index];
     note_loss(link);
     ++link.awaited;
-    // Its process may have ended, and another come in its place.
+    // The rank's process may have been restarted.
     serves = rank_ == 0 && index != 0 && link.state != LinkState::kLinked;
   }
   auto attempt = [&]() -> Result<std::shared_ptr<Peer>> {
@@ -272,7 +273,7 @@ Status Communicator::serve_return(Deadline deadline) {
   }
   if (server_ && !first) return {};
   server_.reset();
-  // The unique id's server may have been another process's.
+  // The unique id may have been served by another process: listen on all local addresses.
   std::vector<SocketAddress> addresses = {rendezvous_.hosts.front()};
   if (!served_by_url_) {
     addresses = {*SocketAddress::numeric("::", addresses[0].port()),
@@ -298,7 +299,8 @@ void Communicator::stop_serving_return() {
   if (--serving_ == 0) server_.reset();
 }
 
-// A new process for a rank: it is told what it has missed, and others are let in under its address.
+// A restarted process registers for its rank: reply with the state it missed, and store its new
+// address.
 Result<Bytes> Communicator::on_return(const Registration& registration) {
   MutexLock lock(mutex_);
   if (closed_ || registration.size != size_) {
@@ -327,7 +329,8 @@ Result<std::shared_ptr<Peer>> Communicator::connect(uint32_t rank, Deadline dead
 
 Status Communicator::admit(const LinkPurpose& purpose) {
   MutexLock lock(mutex_);
-  // Before our own table has come, the id is not known yet; a link can come as soon as theirs has.
+  // The id is unknown until this rank has received its table. A peer may connect as soon as it has
+  // received its own.
   bool known = id_ == Id{} || purpose.communicator == id_;
   if (closed_ || !known || purpose.to_rank != rank_ || purpose.from_rank >= links_.size()) {
     return error(OH_ERR_REFUSED, "rank %u expects no link from rank %u", rank_, purpose.from_rank);
@@ -362,9 +365,9 @@ void Communicator::abandoned(const LinkPurpose& purpose) {
   changed_.notify_all();
 }
 
-// Dissemination: in round r each rank sends to the rank 2^r further on, log2(size) rounds in all. A
-// rank for which it fails sends the text of that in place of what it has not sent yet, without
-// waiting: who does not hear from a rank hears why.
+// Dissemination barrier: in round r each rank sends to the rank 2^r further on, for log2(size)
+// rounds. A rank on which the barrier fails sends the error text in place of its remaining
+// messages, without waiting, so that the ranks that depend on it learn the reason.
 Status Communicator::barrier(Deadline deadline) {
   const uint64_t tag = kBarrierTag + (barriers_.fetch_add(1) & 0xffff);
   Status status;
@@ -377,7 +380,7 @@ Status Communicator::barrier(Deadline deadline) {
       send_failure(to, tag, status.text(), deadline);
   }
   if (status.ok()) return {};
-  // A lost rank comes back by reconnect(), whose barriers go on.
+  // After a lost rank the barriers continue once it has reconnected: no advice is needed.
   const char* remedy = status.code() == OH_ERR_TIMEOUT
                            ? "; the next barrier() of this rank is another one: all ranks need "
                              "a new communicator"
@@ -401,7 +404,7 @@ Status Communicator::barrier_round(uint32_t to, uint32_t from, uint64_t tag, Dea
   *sent = status.ok();
   const Status received =
       endpoint_->requests().wait(&receive, status.ok() ? deadline : Deadline::after(0), last.get());
-  // Who says why has closed its links since, perhaps.
+  // Check the text first: its sender may have closed its links since.
   if (received.ok() && receive.nbytes > 0) {
     const std::string_view told(reinterpret_cast<const char*>(failure), receive.nbytes);
     return error(OH_ERR_PEER_LOST, "rank %u says: %s", from, printable(told, kFailureText).c_str());
@@ -423,7 +426,7 @@ Status Communicator::send_in_barrier(uint32_t to, uint64_t tag, std::string_view
 
 void Communicator::send_failure(uint32_t to, uint64_t tag, const std::string& text,
                                 Deadline deadline) {
-  // It may be lost itself.
+  // That rank may be lost, too: ignore the error.
   (void)send_in_barrier(to, tag, std::string_view(text).substr(0, kFailureText),
                         deadline.within(kSecond))
       .ok();

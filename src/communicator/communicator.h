@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicator: a map from ranks to peers over one rendezvous. Peers connect on first use, from
-// whichever side needs it first; when both do, the lower rank's link wins.
+// Communicator: maps ranks to peers that met at one rendezvous. A link is opened on first use by
+// the side that needs it first. If both sides open one at the same time, the lower rank's link
+// wins.
 //
-//   NONE ──▶ CONNECTING (we) ──▶ LINKED               back to NONE when it fails
-//     │           └──▶ AWAITED (theirs wins) ──┐          AWAITED: back to NONE after a while
-//     └────────────────────────────────────────┴──▶ ACCEPTING (they) ──▶ LINKED
+//   NONE ──▶ CONNECTING ──▶ LINKED                      back to NONE when it fails
+//     │           └──▶ AWAITED (peer's link wins) ──┐     AWAITED: back to NONE after kPatience
+//     └─────────────────────────────────────────────┴──▶ ACCEPTING ──▶ LINKED
 //
-// A link that was lost goes back to NONE, and may be made anew by either side. But its rank keeps
-// the lost peer, whose calls fail, until reconnect() is called here: what was under way is lost,
-// and no caller may go on without learning of it.
+// A lost link returns to NONE, and either side may open a new one. peer() keeps returning the lost
+// peer, whose calls fail, until reconnect() is called here: operations in flight were lost, and
+// every caller must notice.
 //
-// A rank whose process ended joins the rendezvous again, which rank 0 serves while it is in
-// reconnect() for that rank. It gets the table, connects to all others, and so tells them where it
-// is now.
+// A restarted process joins the rendezvous again for its rank. Rank 0 serves the rendezvous while
+// it is in reconnect() for that rank. The process receives the address table and connects to all
+// other ranks, which gives them its new address.
 //
 // Threading: any thread.
 #pragma once
@@ -33,7 +34,7 @@ struct CommunicatorOptions {
   uint32_t rank = 0;
   uint32_t size = 1;
   std::string rendezvous;  // tcp://host:port
-  Bytes unique_id;         // instead of it
+  Bytes unique_id;         // alternative to `rendezvous`
 };
 
 class Communicator final : public LinkGate,
@@ -51,14 +52,14 @@ class Communicator final : public LinkGate,
   uint32_t size() const { return size_; }
   const std::shared_ptr<Endpoint>& endpoint() const { return endpoint_; }
 
-  // The peer of that rank, connected if it is not yet. Once lost it stays lost until reconnect().
+  // Returns the peer of that rank; connects if needed. A lost peer is returned until reconnect().
   Result<std::shared_ptr<Peer>> peer(int64_t rank, Deadline deadline);
-  // The peer of that rank, once there is a link again that works; both sides call it. One that was
-  // restarted need not, but rank 0 has to call it then.
+  // Waits for a working link to that rank and returns its peer. Both sides must call it. A
+  // restarted process need not, but then rank 0 must call it.
   Result<std::shared_ptr<Peer>> reconnect(int64_t rank, Deadline deadline);
-  // All ranks have entered when it returns. The loss of one is an error of all.
+  // Returns when all ranks have entered. If a rank is lost, it fails on all ranks.
   Status barrier(Deadline deadline);
-  // Those entered so far.
+  // Number of barriers that this rank has entered.
   uint64_t barriers() const { return barriers_.load(); }
 
   Status admit(const LinkPurpose& purpose) override;
@@ -71,8 +72,8 @@ class Communicator final : public LinkGate,
   struct RankLink {
     LinkState state = LinkState::kNone;
     std::shared_ptr<Peer> peer;
-    std::vector<std::shared_ptr<Peer>> lost;  // those before, until reconnect()
-    uint32_t awaited = 0;                     // calls of reconnect()
+    std::vector<std::shared_ptr<Peer>> lost;  // earlier peers, kept until reconnect()
+    uint32_t awaited = 0;                     // reconnect() calls in progress
   };
 
   Communicator() = default;
@@ -80,16 +81,16 @@ class Communicator final : public LinkGate,
   Status find_rendezvous(const Config& config, const CommunicatorOptions& options,
                          Deadline deadline);
   void greet_all(Deadline deadline);
-  // `sent`: whether `to` has this rank's message of the round.
+  // `sent`: whether this rank's message of the round was sent to `to`.
   Status barrier_round(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline, bool* sent);
-  // Without `text` this rank has entered; with it, why the barrier failed.
+  // Empty `text`: this rank has entered. Otherwise `text` is the reason why the barrier failed.
   Status send_in_barrier(uint32_t to, uint64_t tag, std::string_view text, Deadline deadline);
   void send_failure(uint32_t to, uint64_t tag, const std::string& text, Deadline deadline);
   Status check_rank_of_peer(int64_t rank) const;
   Result<std::shared_ptr<Peer>> connect(uint32_t rank, Deadline deadline);
-  // One attempt, by us or by the other side.
+  // Makes one attempt, or waits for that of the peer.
   Result<std::shared_ptr<Peer>> link_to(uint32_t rank, Deadline deadline) OH_REQUIRES(mutex_);
-  // Until the deadline, whatever fails.
+  // Retries until the deadline, after any failure.
   Result<std::shared_ptr<Peer>> keep_linking_to(uint32_t rank, Deadline deadline)
       OH_REQUIRES(mutex_);
   static void note_loss(RankLink& link);
@@ -99,14 +100,14 @@ class Communicator final : public LinkGate,
   uint32_t rank_ = 0;
   uint32_t size_ = 0;
   std::shared_ptr<Endpoint> endpoint_;
-  RendezvousJoin rendezvous_;   // where all met
-  bool served_by_url_ = false;  // not by the process that made a unique id
+  RendezvousJoin rendezvous_;   // parameters of the rendezvous
+  bool served_by_url_ = false;  // false: served by the process that created the unique id
   std::atomic<uint64_t> barriers_{0};
 
-  // Held while a server starts or stops, which the watcher's thread has a part in.
+  // Held while a server starts or stops, which involves the watcher thread.
   Mutex server_mutex_;
   std::unique_ptr<RendezvousServer> server_ OH_GUARDED_BY(server_mutex_);
-  uint32_t serving_ OH_GUARDED_BY(server_mutex_) = 0;  // calls of reconnect() that need it
+  uint32_t serving_ OH_GUARDED_BY(server_mutex_) = 0;  // reconnect() calls that need server_
 
   Mutex mutex_;
   std::condition_variable_any changed_;
@@ -114,7 +115,7 @@ class Communicator final : public LinkGate,
   std::vector<Bytes> addresses_ OH_GUARDED_BY(mutex_);
   Id id_ OH_GUARDED_BY(mutex_){};
   bool closed_ OH_GUARDED_BY(mutex_) = false;
-  int closing_ = 0;  // the same, for Deadline::unless(); accessed atomically
+  int closing_ = 0;  // copy of closed_ for Deadline::unless(); accessed with __atomic builtins
 };
 
 }  // namespace oh

@@ -11,7 +11,7 @@
 
 namespace oh {
 namespace {
-// What a peer has to close in, whatever the others took.
+// Minimum time for each peer's close, even if earlier peers used up the shared deadline.
 constexpr int64_t kLeastCloseTime = 100 * kMillisecond;
 }  // namespace
 
@@ -80,7 +80,7 @@ Status Endpoint::why_unusable() const {
 
 void Endpoint::close() {
   if (!is_of_this_process()) return;
-  // Who comes second returns when it is closed.
+  // A concurrent second call waits here and returns when the endpoint is closed.
   MutexLock lock(close_mutex_);
   if (closed_.exchange(true) || !node_) return;
   __atomic_store_n(&closing_, 1, __ATOMIC_RELEASE);  // pairs with Deadline::cancelled()
@@ -89,11 +89,11 @@ void Endpoint::close() {
   SharedHeap::instance().remove_listener(this);
   progress_thread_.stop();
   stats_page_.stop();
-  // Off the control page first: no one-sided operation begins any more, and close() waits for the
-  // others.
+  // Take the regions off the control page first: no new one-sided operation begins, and close()
+  // waits for the current ones.
   memory_->regions().retire_all();
-  // All of them together: the times of peers that answer no more would add up. What is for the
-  // others leaves meanwhile.
+  // One deadline for all peers: the timeouts of unresponsive peers would add up otherwise. Data for
+  // the other peers is flushed meanwhile.
   Deadline until = Deadline::after(Peer::kCloseTime);
   for_each_peer([until](Peer& peer) {
     Deadline least = Deadline::after(kLeastCloseTime);
@@ -103,7 +103,7 @@ void Endpoint::close() {
   if (device_.gpu()) streams_->release();
   device_.close();
   requests_.close();
-  // deregister() still asks whether they have left.
+  // deregister() must still find peers that are inside a one-sided operation.
   for (auto all = peers(); const std::shared_ptr<Peer>& peer : *all) memory_->link_closed(peer);
   {
     MutexLock list(peers_mutex_);
@@ -111,7 +111,7 @@ void Endpoint::close() {
   }
   incoming_.clear();
   segments_.close();
-  // What the peers held is let go of now.
+  // Release the imports and gates that the peers held.
   if (device_.gpu()) {
     GpuImports::instance().close_unused();
     StreamGates::instance().reap();
@@ -187,7 +187,7 @@ Status Endpoint::adopt(const std::shared_ptr<Peer>& peer) {
 }
 
 void Endpoint::forget(const std::shared_ptr<Peer>& peer) {
-  // First: deregister() finds it in one of the two lists.
+  // Before the removal below, so that deregister() always finds the peer in one of the two lists.
   memory_->link_closed(peer);
   MutexLock lock(peers_mutex_);
   auto fewer = std::make_shared<Peers>(*peers_);
@@ -202,7 +202,8 @@ void Endpoint::forget_ended() {
     if (std::shared_ptr<Peer> held = peer.link().keep_alive()) ended.push_back(std::move(held));
   });
   for (const std::shared_ptr<Peer>& peer : ended) {
-    // The list's and ours. Another thread's look at it only puts this off.
+    // Two references: the list and `ended`. A reference that another thread holds briefly only
+    // postpones the close.
     if (peer.use_count() > 2) continue;
     peer->close();
     forget(peer);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Endpoint: this process's end. Owns the parts (device, memory, UCX, progress thread, requests) and
-// the list of peers, opens links, and makes progress on all of them.
+// Endpoint: the local end of all links. Owns the subsystems (device, memory, UCX, progress thread,
+// requests) and the list of peers, opens links, and makes progress on all of them.
 //
-// Threading: any thread. An endpoint belongs to the process that created it.
+// Threading: any thread. An endpoint is valid only in the process that created it.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ struct EndpointOptions {
   bool max_inline_given = false;
   bool progress_thread = false;
   std::string device;  // "cuda:0", a UUID; empty: host memory only
-  // For links whose streams need it; null: these have no streams.
+  // Creates the stream proxy of a link that needs one; null: such links have no streams.
   MakeStreamProxy make_proxy = nullptr;
 };
 
@@ -44,42 +44,43 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   static Result<std::shared_ptr<Endpoint>> create(const Config& config,
                                                   const EndpointOptions& options);
   ~Endpoint() override;
-  // When it returns, also to a second thread, all requests have ended.
+  // All requests have ended when close() returns. A concurrent second call returns when the first
+  // has finished.
   void close();
 
   const Config& config() const { return config_; }
   const std::shared_ptr<Node>& node() const { return node_; }
-  // Else this is a child of fork(), where nothing of it may be touched, not even to free it: locks
-  // may be held by threads that do not exist here, and memory is shared with the parent's peers.
+  // False in a child of fork(). There the endpoint must not be touched or freed: locks may be held
+  // by threads that do not exist in the child, and its memory is shared with the parent's peers.
   bool is_of_this_process() const { return generation_ == fork_generation(); }
   bool is_usable() const {
     return is_of_this_process() && !closed_.load(std::memory_order_relaxed);
   }
-  // OH_ERR_FORKED, OH_ERR_CLOSED, or what became of its GPU's context.
+  // Returns OH_ERR_FORKED, OH_ERR_CLOSED, or the error that destroyed the GPU's context.
   Status usable() const { return is_usable() ? device_.lost() : why_unusable(); }
   Status why_unusable() const;
-  // For a wait that nothing but close() would end sooner.
+  // `deadline`, cut short by close(). For waits that nothing else would end sooner.
   Deadline until_closed(Deadline deadline) const { return deadline.unless(&closing_); }
 
   // Links.
   Result<std::shared_ptr<Peer>> connect(ByteView address, const LinkPurpose& purpose,
                                         Deadline deadline);
   IncomingLinks& incoming() { return incoming_; }
-  // A link of ours is set up: it takes part in progress from now on.
+  // Adds an established link to the list, so that it takes part in progress, and starts it.
   Status adopt(const std::shared_ptr<Peer>& peer);
   void forget(const std::shared_ptr<Peer>& peer);
-  // Closes the links that have ended and to which nothing but this endpoint refers.
+  // Closes the links that have ended and that only this endpoint still references.
   void forget_ended();
   using Peers = std::vector<std::shared_ptr<Peer>>;
   std::shared_ptr<const Peers> peers() const;
-  // Holds the list while `visit` looks at each of it: the list in use may be replaced meanwhile.
+  // Visits a snapshot of the list; the list itself may be replaced meanwhile.
   template <typename Visit>
   void for_each_peer(Visit visit) const {
     std::shared_ptr<const Peers> all = peers();
     for (const std::shared_ptr<Peer>& peer : *all) visit(*peer);
   }
 
-  // The parts.
+  // Subsystems.
   EndpointDevice& device() { return device_; }
   const EndpointDevice& device() const { return device_; }
   EndpointMemory& memory() { return *memory_; }
@@ -91,9 +92,9 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   NotificationInbox& notifications() { return notifications_; }
   Doorbell& doorbell() { return page_->doorbell(); }
 
-  // Progress of all links. True when something happened.
+  // Makes progress on all links. Returns true if anything happened.
   bool progress();
-  // The same, but waits for locks, so that no earlier work is left unseen.
+  // As progress(), but waits for the links' locks, so that no earlier work is missed.
   bool progress_thoroughly();
 
   // For pairing.
@@ -101,9 +102,9 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   Limits limits() const;
   const uint8_t* nonce() const { return nonce_; }
   const Address& own_address() const { return address_; }
-  // Null: operations are not traced.
+  // Null: tracing is off.
   Trace* trace() const { return trace_; }
-  // Whether small messages may do without a request.
+  // Whether small messages may be sent and received without a request.
   bool has_fast_path() const { return fast_path_; }
   const Crypto& crypto() const override { return *crypto_; }
   Bytes greeting() const override;
@@ -132,17 +133,17 @@ class Endpoint final : public Acceptor, public std::enable_shared_from_this<Endp
   ProgressThread progress_thread_{*this};
   std::unique_ptr<StreamDomain> streams_;
   uint64_t asked_inline_ = 0;
-  uint32_t generation_ = 0;  // of fork()
-  Mutex close_mutex_;        // held while it is closed
+  uint32_t generation_ = 0;  // fork_generation() at creation
+  Mutex close_mutex_;        // held for the duration of close()
   std::atomic<bool> closed_{false};
-  int closing_ = 0;  // the same, for Deadline::unless(); accessed atomically
+  int closing_ = 0;  // copy of closed_ for Deadline::unless(); accessed with __atomic builtins
   alignas(64) uint8_t nonce_[kNonceSize] = {};
 
   Requests requests_{*this};
   NotificationInbox notifications_{*this};
   IncomingLinks incoming_{*this};
 
-  // Copied on write: progress reads it without a lock being held for long.
+  // Copy-on-write: progress takes a snapshot and holds the lock only briefly.
   mutable Mutex peers_mutex_;
   std::shared_ptr<const Peers> peers_ OH_GUARDED_BY(peers_mutex_);
 };

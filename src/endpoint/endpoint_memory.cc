@@ -12,7 +12,7 @@
 namespace oh {
 namespace {
 
-// A copy from or to memory that is not there would end the process, or the peer's operation.
+// A copy from or to unmapped memory would crash this process, or fail the peer's operation.
 Status check_mapped(const void* base, uint64_t length) {
   const auto first = reinterpret_cast<uintptr_t>(base);
   const uintptr_t last = first + (length - 1);
@@ -45,11 +45,11 @@ Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base
 
 Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline) {
   if (!endpoint_.is_of_this_process()) return endpoint_.why_unusable();
-  // Also while close() runs, which may not have come to it.
+  // Also while close() runs: it may not have retired this region yet.
   regions_.retire(region);
   if (region.exported) endpoint_.device().retire_exports(region.base, region.length);
   const std::vector<std::shared_ptr<Peer>> inside = may_be_inside();
-  // All are asked before one is waited for: it may be stopped.
+  // Notify all peers before waiting for any: one of them may be stopped.
   for (const std::shared_ptr<Peer>& peer : inside)
     peer->operations().one_sided().retire_region(region);
   Status status;
@@ -58,7 +58,7 @@ Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline)
         region, deadline, [&] { return peer->liveness().unresponsive_for(); });
     if (status.ok()) status = std::move(left);
   }
-  // Only those are forgotten that have left: another thread may be waiting for them, too.
+  // Forget only the peers that have left: another thread may be waiting for the others.
   MutexLock lock(mutex_);
   std::erase_if(closed_inside_, [this](const std::shared_ptr<Peer>& peer) {
     return is_outside(*peer, Deadline::after(0));
@@ -78,8 +78,8 @@ bool EndpointMemory::is_outside(Peer& peer, Deadline deadline) const {
                                                           endpoint_.device().gpu() != nullptr);
 }
 
-// Peers that have shared memory with us but cannot reach ours send their puts and gets as messages:
-// a thread here must handle them.
+// Peers that share a segment with us but cannot access our memory send their puts and gets as
+// messages, which a local thread must handle.
 void EndpointMemory::serve_exports() {
   if (!exported_.load()) return;
   bool needed = false;
@@ -96,7 +96,7 @@ void EndpointMemory::link_closed(const std::shared_ptr<Peer>& peer) {
 }
 
 void EndpointMemory::forget_closed() {
-  std::vector<std::shared_ptr<Peer>> dropped;  // destroyed without the lock
+  std::vector<std::shared_ptr<Peer>> dropped;  // destroyed after the lock is released
   MutexLock lock(mutex_);
   dropped.swap(closed_inside_);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EndpointMemory: the regions of one endpoint, and how regions of its peers are attached.
+// EndpointMemory: the registered regions of one endpoint, and the attachment of its peers' regions.
 //
 // Threading: any thread.
 #pragma once
@@ -26,22 +26,25 @@ class EndpointMemory {
   RegionTable& regions() { return regions_; }
   Result<std::shared_ptr<RegionRecord>> register_region(
       void* base, uint64_t length, RegionAccess access = RegionAccess::kReadWrite);
-  // Waits until no peer accesses the region; of a closed endpoint, too, which is OH_ERR_CLOSED
-  // then.
+  // Retires the region and waits until no peer accesses it. Also works on a closed endpoint, where
+  // it returns OH_ERR_CLOSED.
   Status deregister(const RegionRecord& region, Deadline deadline);
-  // Its descriptor; from now on peers that cannot reach our memory need our progress.
+  // Returns the region's descriptor. From now on the progress thread serves peers that cannot
+  // access our memory directly.
   Bytes export_region(const RegionRecord& region);
-  // The same of one that only its peer gets, which moves the bytes itself.
+  // Returns the descriptor without starting the progress thread: for a region whose only user is
+  // the peer, which moves the bytes itself.
   Bytes describe(const RegionRecord& region) const;
   Result<RemoteTarget> attach(Peer& peer, ByteView descriptor, Deadline deadline);
-  // Once for each attach(): what was mapped for it may be unmapped.
+  // Call once for each attach(). The mapping may then be removed.
   static void detach(const RemoteTarget& target);
 
   // Starts the progress thread if a peer needs it for exported regions.
   void serve_exports();
-  // deregister() waits for a closed peer that is still inside a one-sided operation.
+  // Keeps a closed peer that is still inside a one-sided operation, so that deregister() waits for
+  // it.
   void link_closed(const std::shared_ptr<Peer>& peer);
-  // The endpoint is destroyed.
+  // Releases those peers. Called by the endpoint's destructor.
   void forget_closed();
 
  private:
@@ -50,7 +53,7 @@ class EndpointMemory {
 
   Endpoint& endpoint_;
   RegionTable regions_;
-  std::atomic<bool> exported_{false};  // a region of ours is known to others
+  std::atomic<bool> exported_{false};  // a descriptor of a local region was handed out
   mutable Mutex mutex_;
   // Closed peers that were still inside a one-sided operation.
   std::vector<std::shared_ptr<Peer>> closed_inside_ OH_GUARDED_BY(mutex_);

@@ -5,8 +5,8 @@
 
 namespace oh {
 namespace {
-// That UCX may open for a link: a worker takes 10 with one network device, and more with others and
-// for RDMA. UCX 1.13 and 1.22 abort the process when it runs out of descriptors.
+// Free file descriptors required before UCX is used. A worker opens 10 with one network device, and
+// more with further devices and for RDMA. UCX 1.13 and 1.22 abort the process when none are left.
 constexpr size_t kDescriptors = 64;
 
 UcxPoolLimits pool_limits(const Config& config) {
@@ -16,7 +16,7 @@ UcxPoolLimits pool_limits(const Config& config) {
 }
 }  // namespace
 
-// Links may be held for longer than their endpoint.
+// Holds the endpoint weakly: links may outlive their endpoint.
 class EndpointUcx::Events final : public UcxListener, public std::enable_shared_from_this<Events> {
  public:
   Events(std::weak_ptr<Endpoint> endpoint, std::shared_ptr<Node> node)
@@ -27,7 +27,7 @@ class EndpointUcx::Events final : public UcxListener, public std::enable_shared_
     endpoint->doorbell().ring();
     endpoint->ucx().schedule_progress();
   }
-  // The thread that called UCX may poll no more, while the other side waits.
+  // The thread that called UCX may stop polling, while the peer still waits.
   void on_broken() override {
     node_->watcher().post_at(0, [weak = endpoint_] {
       std::shared_ptr<Endpoint> endpoint = weak.lock();
@@ -44,7 +44,7 @@ class EndpointUcx::Events final : public UcxListener, public std::enable_shared_
         endpoint->for_each_peer([](Peer& peer) { peer.operations().progress(nullptr); });
     });
   }
-  // The thread that has left UCX something may make no progress any more.
+  // The thread that left work to UCX may make no further progress.
   void count_polled(int change) override {
     std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
     if (!endpoint) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EndpointUcx: the UCX worker of one endpoint, made when the first link needs it, and the watch
-// that polls it while no user thread does.
+// EndpointUcx: the UCX worker of one endpoint, created when the first link needs it, and the
+// UcxWatch that polls it while no user thread does.
 //
 // Threading: any thread.
 #pragma once
@@ -19,18 +19,19 @@ class EndpointUcx {
  public:
   explicit EndpointUcx(Endpoint& endpoint) : endpoint_(endpoint) {}
 
-  // OH_ERR_NOT_VIABLE: no UCX here, and why.
+  // Creates the worker on first use. OH_ERR_NOT_VIABLE: UCX is not available; the text gives the
+  // reason.
   Result<std::shared_ptr<UcxWorker>> worker();
-  // Handles no event any more.
+  // Stops handling UCX events.
   void close();
 
-  // True when something happened.
+  // Polls UCX. Returns true if anything happened.
   bool progress();
-  // As of UcxWatch.
+  // See UcxWatch::look_before_sleep().
   bool look_before_sleep();
-  // Schedules progress on the watcher thread, unless another thread has made it by then.
+  // Schedules progress on the watcher thread, unless another thread polls before then.
   void schedule_progress();
-  // Of the pool that transfers use; all zero where there is none.
+  // Statistics of the pool of staging buffers; all zero without a worker.
   PoolStats pipeline_stats() const;
 
  private:
@@ -40,7 +41,8 @@ class EndpointUcx {
   Mutex mutex_;
   bool closed_ OH_GUARDED_BY(mutex_) = false;
   std::shared_ptr<UcxWatch> watch_ OH_GUARDED_BY(mutex_);
-  std::atomic<UcxWatch*> polled_watch_{nullptr};  // the same, until the endpoint is destroyed
+  // Lock-free copy of watch_, valid until the endpoint is destroyed.
+  std::atomic<UcxWatch*> polled_watch_{nullptr};
 };
 
 }  // namespace oh

@@ -77,7 +77,7 @@ Result<bool> IncomingLinks::has_peer() const {
 }
 
 void IncomingLinks::clear() {
-  std::deque<std::shared_ptr<Peer>> dropped;  // destroyed without the lock
+  std::deque<std::shared_ptr<Peer>> dropped;  // destroyed after the lock is released
   MutexLock lock(mutex_);
   dropped.swap(accepted_);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IncomingLinks: where links go that other endpoints have opened: to the communicator that they are
-// for, or into the queue that accept() takes them from.
+// IncomingLinks: dispatches links that other endpoints opened, either to the communicator they were
+// opened for or to the queue that accept() reads.
 //
 // Threading: any thread.
 #pragma once
@@ -14,13 +14,14 @@
 
 namespace oh {
 
-// Decides about links that come in for a communicator; set by it.
+// Admits incoming links on behalf of a communicator, which installs itself with set_gate().
 class LinkGate {
  public:
   virtual ~LinkGate() = default;
-  // Whether a link from that rank is wanted; OH_AGAIN: ours to it is under way and wins.
+  // Returns OK if the link is accepted. OH_AGAIN: a link to that rank already exists, or one that
+  // takes precedence is in progress.
   virtual Status admit(const LinkPurpose& purpose) = 0;
-  // Afterwards, one of the two.
+  // Each successful admit() is followed by exactly one of these.
   virtual void linked(const LinkPurpose& purpose, std::shared_ptr<Peer> peer) = 0;
   virtual void abandoned(const LinkPurpose& purpose) = 0;
 };
@@ -30,14 +31,14 @@ class IncomingLinks {
   explicit IncomingLinks(Endpoint& endpoint) : endpoint_(endpoint) {}
 
   void set_gate(std::weak_ptr<LinkGate> gate);
-  // First admit(), then deliver() or abandoned().
+  // Each successful admit() is followed by either deliver() or abandoned().
   Status admit(const LinkPurpose& purpose);
   void deliver(const LinkPurpose& purpose, std::shared_ptr<Peer> peer);
   void abandoned(const LinkPurpose& purpose);
 
-  // Takes the oldest of the queue, or waits for one.
+  // Returns the oldest queued peer, or waits for one.
   Result<std::shared_ptr<Peer>> accept(Deadline deadline);
-  // Whether accept() would return at once; a failure says that no peer will come.
+  // Returns whether accept() would return at once; fails if no peer can arrive any more.
   Result<bool> has_peer() const;
   void clear();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NotificationInbox: how the application collects the notifications of all peers. Collecting one
-// returns its credit to its sender.
+// NotificationInbox: hands the notifications of all peers to the application. Taking a notification
+// returns its credit to the sender.
 //
 // Threading: any thread.
 #pragma once
@@ -17,13 +17,13 @@ class NotificationInbox {
  public:
   explicit NotificationInbox(Endpoint& endpoint) : endpoint_(endpoint) {}
 
-  // Where the links put them.
+  // The queue into which the links deliver notifications.
   Notifications& arrived() { return arrived_; }
-  // As of Notifications, after some progress.
+  // Makes progress, then behaves as Notifications::take().
   Result<bool> take(size_t capacity, Notification* notification, size_t* size);
-  // Until there is one. Another thread may take it first.
+  // Blocks until a notification is available. Another thread may take it first.
   Status wait(Deadline deadline);
-  // Whether there is one; a failure says that none will come.
+  // Returns whether a notification is available; fails if none can arrive any more.
   Result<bool> is_ready() const;
 
  private:

@@ -9,10 +9,10 @@ namespace oh {
 namespace {
 constexpr size_t kLooksAtOnce = 64;
 constexpr size_t kFramesBehindFocus = 16;
-// How long the end of a link waits for staging copies of our own engine, which end by themselves:
-// earlier work of the application was done before they were enqueued.
+// How long the end of a link waits for local staging copies. They end by themselves: the
+// application's earlier work was done before they were enqueued.
 constexpr int64_t kCopyTime = kSecond;
-// A dead process has sent nothing more when so many looks have found nothing.
+// After this many empty polls in a row, nothing more is expected from a dead process.
 constexpr int kQuietLooks = 10;
 }  // namespace
 
@@ -104,19 +104,19 @@ bool Operations::progress(Request* focus) {
     LinkGuard guard(link_);
     any = progress_locked(focus);
   }
-  // Behind the lock: a slice that was left to us before is seen.
+  // After the lock: this sees a slice that another thread left before.
   return copy_slice(focus) || any;
 }
 
-// A thread whose request has ended leaves copies to others.
+// A thread whose request has ended leaves the copies to other threads.
 bool Operations::copy_slice(const Request* focus) {
   return !(focus && focus->ended()) && one_sided_.copy_slice();
 }
 
 bool Operations::progress_locked(Request* focus) {
   if (!link_.is_open()) {
-    // What had come before the link was lost still goes where it belongs, and engines may still be
-    // at what they had begun.
+    // Messages that arrived before the link was lost are still delivered, and copy engines may
+    // still be running.
     bool moved = move_devices_on();
     bool settled = transfers_.settle_rest();
     update_busy();
@@ -125,7 +125,7 @@ bool Operations::progress_locked(Request* focus) {
   const size_t drained = drain(focus);
   bool any = drained > 0;
   if (focus && focus->ended()) {
-    // What came before the frame that ended it may have left something to do.
+    // Frames handled before the one that ended the focus may have left work.
     if (drained > 1 || !link_.outbox.empty()) update_busy();
     return true;
   }
@@ -145,7 +145,7 @@ bool Operations::progress_locked(Request* focus) {
       return true;
     }
     if (!any && link_.segment->their_state() == SideState::kFailed) {
-      // Everything it had sent is here by now: its state comes after its last frame.
+      // The peer sets this state after its last frame, so all its frames have arrived.
       if (!link_.ring->ready()) {
         link_.said_goodbye.store(true, std::memory_order_relaxed);
         fail_everything(error(OH_ERR_PEER_LOST, "%s closed the link", link_.name.c_str()),
@@ -159,7 +159,7 @@ bool Operations::progress_locked(Request* focus) {
       fail_everything(
           error(broken.code(), "lost %s: %s", link_.name.c_str(), broken.text().c_str()),
           /*dead=*/false);
-      // The other side may not have noticed.
+      // The peer may not have noticed the failure.
       link_.hang_up();
       return true;
     }
@@ -168,7 +168,7 @@ bool Operations::progress_locked(Request* focus) {
   return any;
 }
 
-// What frames have to do with devices.
+// Advances the bounce copies and the staging pipeline.
 bool Operations::move_devices_on() {
   bool any = !bounce_copies_.empty() && bounce_copies_.progress();
   if (!pipeline_.empty()) any = pipeline_.progress() || any;
@@ -190,14 +190,14 @@ void Operations::update_busy() {
 
 void Operations::update_posted() {
   update_busy();
-  // A closed link may have outlived its endpoint.
+  // A closed link may outlive its endpoint.
   if (link_.segment || !link_.busy.load(std::memory_order_relaxed) || !link_.is_open()) return;
   if (link_.ucx) return endpoint_.ucx().schedule_progress();
-  // A socket that is full tells when there is room.
+  // A full socket needs no wake-up: the watcher is notified when it becomes writable.
   if (!one_sided_.idle() && link_.outbox.empty()) link_.wake_watcher();
 }
 
-// Handles received frames, up to a bound, or until the focus has ended. Returns how many.
+// Handles received frames, up to a limit or until the focus has ended. Returns their number.
 size_t Operations::drain(Request* focus) {
   size_t count = 0;
   const size_t most = link_.ucx ? kPackedFramesAtOnce : kFramesAtOnce;
@@ -205,7 +205,8 @@ size_t Operations::drain(Request* focus) {
     ++count;
     if (link_.short_ring && short_receives_.take_posted()) {
       if (!focus || !focus->ended()) continue;
-      // A thread that posted several receives waits for the others next: one lock for all of them.
+      // A thread that posted several receives waits for the others next: handle them under the same
+      // lock.
       for (size_t i = 0; i < kFramesBehindFocus; ++i, ++count) {
         if (!link_.has_frames() || !short_receives_.take_posted()) break;
       }
@@ -239,7 +240,8 @@ bool Operations::try_end(Request* request, const Status& status, Force force) {
       break;
     case OpKind::kRecv:
       ended = receiver_.cancel(request, status, force == Force::kGiveUp);
-      // What it waits for has come over UCX: with the lock held no thread keeps us from it.
+      // The awaited data has already arrived over UCX. The lock is held, so no other thread can
+      // delay it.
       if (!ended && force == Force::kGiveUp && link_.ucx) {
         progress_locked(request);
         if (request->ended()) return true;
@@ -307,7 +309,7 @@ void Operations::lose(const Status& status, bool dead) {
   {
     LinkGuard guard(link_);
     if (!link_.is_open()) return;
-    // What it sent before it died counts: at most a ring full.
+    // Frames that the peer sent before it died still count: at most one full ring.
     if (link_.ucx) link_.ucx->worker().progress();
     for (size_t round = 0; round <= kCells / kFramesAtOnce; ++round) {
       if (!link_.is_open() || drain(nullptr) == 0) break;
@@ -321,7 +323,8 @@ void Operations::lose(const Status& status, bool dead) {
   OH_LOG(kDebug, "link to %s: lost: %s", link_.name.c_str(), status.text().c_str());
 }
 
-// Ends every request; with the lock held, which is let go while threads of ours finish a copy.
+// Ends every request. Requires the lock, and releases it temporarily while local threads finish a
+// copy.
 void Operations::fail_everything(const Status& why, bool dead) {
   const Status status = status_scope(why.code()) == OH_SCOPE_LINK
                             ? Status(why.code(), why.text() + "; " + link_.remedy())
@@ -330,19 +333,19 @@ void Operations::fail_everything(const Status& why, bool dead) {
   link_.set_lost(status);
   link_.gone.store(true, std::memory_order_seq_cst);
   OH_FAULT_POINT("link.ends");
-  // A link that ends well is disconnected behind its goodbye.
+  // After an orderly close, Peer::close() disconnects once the Bye is sent.
   bool ended_well = link_.state() == Link::State::kClosed && sender_.idle() && receiver_.idle();
   if (link_.ucx) link_.ucx->targets().revoke_all();
   if (link_.ucx && !ended_well) link_.ucx->disconnect();
   stream_->abort();
   const Deadline engines = Deadline::after(kCopyTime);
-  // Not the bounce copies: those messages are here, and need nothing but our device.
+  // Bounce copies go on: their messages have arrived and need only the local device.
   while (!transfers_.fail_all(status, dead) || !pipeline_.stop_all(status, engines) ||
          one_sided_.copying()) {
     let_others_work();
   }
   OH_FAULT_POINT("link.offers_withdrawn");
-  // Only now: the other side takes it as our word that we touch its memory no more.
+  // Not earlier: to the peer this state means that we no longer access its memory.
   if (link_.segment) link_.segment->advance(SideState::kFailed);
   link_.wake_them = link_.wake_me = true;
   sender_.fail_all(status);
@@ -355,23 +358,23 @@ void Operations::fail_everything(const Status& why, bool dead) {
   ending_ = false;
 }
 
-// While the end of the link waits for copies of ours.
+// Called while the end of the link waits for local copies.
 void Operations::let_others_work() {
-  (void)move_devices_on();  // asks what became of the device
+  (void)move_devices_on();  // also detects a failed device
   link_.without_lock([] {
     OH_FAULT_POINT("link.awaits_copies");
     return sched_yield();
   });
 }
 
-// What was said behind operations that have ended, and what the channel has, still leaves.
+// Sends the control frames queued behind ended operations, and flushes the channel.
 void Operations::flush(Deadline until) {
   auto there = [this] { return link_.still_there().ok(); };
   if (link_.outbox.flush()) (void)one_sided_.push_last();
   bool any = link_.ucx != nullptr;
   while (any && link_.outbox.flush() && link_.ucx->flush(until, there)) {
     any = sender_.end_zero_copies();
-    any = one_sided_.push_last() || any;  // what has left gives room
+    any = one_sided_.push_last() || any;  // completed sends free room for more
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations: what moves bytes over one link: the calls that post operations, a class for each
-// kind, and what they share. Makes progress on operations, cancels them, and ends all of them when
-// the link is over.
+// Operations: the data plane of one link. Owns the objects that implement each kind of operation
+// and their shared state. Makes progress on operations, cancels them, and ends all of them with the
+// link.
 //
 // Threading: any thread; the link's lock is taken inside.
 #pragma once
@@ -30,14 +30,14 @@ namespace oh {
 
 class Operations final : public LinkOwner {
  public:
-  // Within the process there is no connection; `peer_endpoint` is the other side then.
+  // `connection` is null within the process, where `peer_endpoint` identifies the remote endpoint.
   Operations(Peer& peer, Endpoint& endpoint, Connection* connection, const Id& peer_endpoint);
   ~Operations();
-  // Once the link has its channel: makes the paths.
+  // Creates the paths. Requires the link's channel.
   void open_paths(RmaUse rma_use);
-  // And what they can do then; `page` is the other side's.
+  // Gives the paths the link's facts. `page` is the peer's control page.
   void open(const LinkFacts& facts, std::shared_ptr<ControlPage> page);
-  // Its lanes end with the link.
+  // Sets the stream link, whose lanes are aborted when the link ends.
   void bind(StreamLink* stream) { stream_ = stream; }
 
   Link& link() { return link_; }
@@ -48,51 +48,53 @@ class Operations final : public LinkOwner {
   MessageCalls& messages() { return messages_; }
   BatchLink& batches() { return batch_link_; }
 
-  // Makes progress if there is work; true when something happened. `focus` comes first. Never
+  // Makes progress if there is work, on `focus` first. Returns true if anything happened. Never
   // blocks on the lock.
   bool poll(Request* focus);
-  // Polls some times in a row with the lock held, so that arrivals are handled at once; returns as
-  // soon as something happened or another thread wants the lock.
+  // Polls several times in a row with the lock held, so that arrivals are handled at once. Returns
+  // as soon as anything happened or another thread wants the lock.
   bool spin(Request* focus);
-  // Makes progress like poll(), but waits for the lock: afterwards no earlier work is left unseen.
+  // As poll(), but waits for the lock, so that no earlier work is missed.
   bool progress(Request* focus);
-  // Makes progress on the peer's endpoint, if it is of this process. Without any lock.
+  // Makes progress on the peer's endpoint if it is in this process. Holds no lock of this link.
   bool progress_there();
 
-  // Ends a request that has not ended. With `give_up`, chunks under way are not waited for any
-  // more: the request is in doubt then. True when it has ended.
+  // Tries to end a request; returns true if it has ended. kGiveUp does not wait for chunks in
+  // flight, so the request's buffer may be left in doubt.
   enum class Force { kCancel, kDeadline, kGiveUp };
   bool try_end(Request* request, const Status& status, Force force);
-  // Whether an engine has the copy, so that no thread is needed for it any more.
+  // Whether the copy engine already has the whole copy, so that no thread is needed to finish it.
   bool is_enqueued(const Request& request) OH_NO_THREAD_ANALYSIS;
-  // Lets a stream wait for such a request, by the driver. False: it is not one (any more).
+  // Makes a stream wait, in the driver, for such a request. False: the request is not, or no
+  // longer, enqueued.
   Result<bool> enqueue_wait(Request& request, cuda::Stream stream) OH_NO_THREAD_ANALYSIS;
-  // False: it is not this peer's any more.
+  // Lets the request go on without its handle; recycles it if it has ended. False: the request no
+  // longer belongs to this peer.
   bool detach(Request* request);
-  // A thread waits for the request from now on, or no more.
+  // Records that a thread starts or stops waiting for the request.
   void attend(Request* request, bool attended);
   bool buffer_released(const Request* request);
 
-  // A frame on the control socket.
+  // Handles a frame received on the control socket.
   Status on_frame_message(ByteView payload);
-  // The connection has ended: whether something that was sent before may still come over UCX.
-  // `sent`: frames that the other side had sent; not known when it died.
+  // After the connection has ended: whether frames sent earlier may still arrive over UCX. `sent`:
+  // number of frames the peer sent; empty if it died without reporting it.
   bool expects_more(std::optional<uint64_t> sent);
-  // The other side does not keep to the protocol: ends the link.
+  // Ends the link because the peer violated the protocol.
   void accuse(const Status& status);
-  // The link is over, and every request with it.
+  // Marks the link as lost and ends every request.
   void lose(const Status& status, bool dead);
-  // Closes it: what was sent has until then to leave. A loss that another thread is carrying out
-  // comes to its end first. False: it was closed before.
+  // Closes the link. Data already sent is flushed until the deadline. Waits for a loss that another
+  // thread is handling. False: the link was closed before.
   bool close(Deadline until);
-  // Whether it is over and nothing has come over it that a receive may still take.
+  // Whether the link has ended and holds no received data that a receive could still take.
   bool has_nothing_left();
-  // After close(), when the other side has heard of it: lets go of what the link held.
+  // Releases the resources of the link. Called after close(), once the peer has been told.
   void let_go();
 
   std::string flight_record();
   Status take_async_error();
-  // Where this side stands, for the text of a timeout.
+  // Describes the state of this side, for a timeout's error text.
   std::string describe(const Request* request);
 
  private:
@@ -104,19 +106,19 @@ class Operations final : public LinkOwner {
 
   bool spin_locked(Request* focus);
   bool copy_slice(const Request* focus) OH_EXCLUDES(link_.lock);
-  // Whether the request is still this peer's: an any-source receive goes back to its list when its
-  // message is withdrawn, and may then be another peer's.
+  // Whether the request still belongs to this peer: an any-source receive returns to its list when
+  // its message is withdrawn, and another peer may then match it.
   bool owns(const Request& request) const OH_REQUIRES(link_.lock) {
     return !request.any_source || link_.any_source->peer_of(&request) == &peer_;
   }
   bool move_devices_on();
   static constexpr size_t kFramesAtOnce = 64;
-  static constexpr size_t kPackedFramesAtOnce = 1024;  // a buffer of small ones
+  static constexpr size_t kPackedFramesAtOnce = 1024;  // one packed buffer of small frames
   size_t drain(Request* focus) OH_REQUIRES(link_.lock);
   void update_busy() OH_REQUIRES(link_.lock);
-  // After something of ours was posted, for which no thread may wait.
+  // Called after an operation was posted for which no thread may be waiting.
   void update_posted() OH_REQUIRES(link_.lock);
-  // Of a link within the process.
+  // The peer's endpoint, for a link within the process.
   std::shared_ptr<Endpoint> endpoint_there() const;
   void let_others_work() OH_NO_THREAD_ANALYSIS;
   void flush(Deadline until) OH_REQUIRES(link_.lock);
@@ -146,7 +148,7 @@ class Operations final : public LinkOwner {
   StreamLink* stream_ = nullptr;
   bool ending_ = false;  // a thread is in fail_everything()
 
-  int quiet_looks_ = 0;  // since anything came; of the watcher's thread
+  int quiet_looks_ = 0;  // consecutive polls that found nothing; watcher thread only
 };
 
 }  // namespace oh

@@ -32,11 +32,11 @@ SideReport report_of(const Endpoint& endpoint) {
   return report;
 }
 
-// Whether the configuration leaves no other way to another process.
+// Whether UCX is the only path to other processes that the configuration allows.
 bool forces_ucx(const Endpoint& endpoint) { return endpoint.config().transport == "ucx"; }
 
-// Our end of a link over UCX, to be connected once the other side has told of its own.
-// `network`: the other side is on another host.
+// Opens the local end of a link over UCX; connected after the peer has reported its own. `network`:
+// the peer is on another host.
 Status open_ucx(Endpoint& endpoint, bool network, LinkParts* parts, SideReport* report) {
   OH_ASSIGN_OR_RETURN(std::shared_ptr<UcxWorker> worker, endpoint.ucx().worker());
   uint32_t key = 0;
@@ -78,7 +78,7 @@ void show_nonce(Segment& segment, const Endpoint& endpoint) {
   std::memcpy(segment.mine().nonce, endpoint.nonce(), kNonceSize);
 }
 
-// Why not, where one of the two goes by UCX and nothing else.
+// Fails if the configuration forces UCX but the link does not use it.
 Status check_forced(const Endpoint& endpoint, const LinkParts& parts) {
   if (!forces_ucx(endpoint) || parts.ucx) return {};
   return error(
@@ -86,7 +86,7 @@ Status check_forced(const Endpoint& endpoint, const LinkParts& parts) {
       endpoint.own_address().label.c_str(), parts.identity.label.c_str(), parts.why_no_ucx.c_str());
 }
 
-// Finds out whether we can reach the other side's memory; needs its nonce in the segment.
+// Probes whether this side can access the peer's memory. Requires the peer's nonce in the segment.
 void probe_reach(const Endpoint& endpoint, const SideReport& theirs, int pid, LinkParts* parts) {
   if (endpoint.config().cma != "auto") {
     parts->why_no_mover = "ONEHOP_CMA=off here";
@@ -102,7 +102,7 @@ void probe_reach(const Endpoint& endpoint, const SideReport& theirs, int pid, Li
   }
 }
 
-// Falls back to the socket.
+// Drops the segment: frames travel over UCX or the socket.
 void drop_segment(LinkParts* parts, std::string why) {
   if (parts->segment) parts->segment->advance(SideState::kFailed);
   parts->segment.reset();
@@ -112,7 +112,8 @@ void drop_segment(LinkParts* parts, std::string why) {
   parts->why_no_segment = std::move(why);
 }
 
-// Warns of it once per process, unless the configuration asks for it.
+// Warns once per process that a link uses the control socket; only logs it if the configuration
+// asks for the socket.
 void tell_of_socket(const Endpoint& endpoint, const LinkParts& parts) {
   static std::atomic<bool> warned{false};
   const std::string text = strf("the link to %s goes over the control socket: %s",
@@ -135,7 +136,8 @@ Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, M
     parts.identity.rank = initiator ? purpose.to_rank : purpose.from_rank;
   }
   if (!parts.same_host) {
-    // A Unix socket hangs up when the process dies, and no host comes between.
+    // Over TCP, a failed host or network closes nothing: set a timeout. A Unix socket is closed
+    // when the process dies.
     give_up_after(socket.fd(), endpoint.config().peer_timeout_ns());
     if (!parts.ucx) tell_of_socket(endpoint, parts);
   } else if (!parts.why_no_segment.empty() && !parts.ucx) {
@@ -148,7 +150,7 @@ Result<std::shared_ptr<Peer>> finish_link(Endpoint& endpoint, LinkParts parts, M
   return peer;
 }
 
-// The acceptor's side between Offer and Confirm.
+// The acceptor's state between Offer and Confirm.
 class Incoming final : public IncomingLink {
  public:
   Incoming(std::shared_ptr<Endpoint> endpoint, LinkPurpose purpose, LinkParts parts,
@@ -170,7 +172,8 @@ class Incoming final : public IncomingLink {
   void confirmed(ByteView verdict, MessageSocket socket) override {
     Result<SideReport> report = decode_report(verdict);
     if (!report.ok()) return;
-    // Its state may have gone on meanwhile: it may have sent and closed already.
+    // Drop the segment only because of the verdict, not its state: the initiator may already have
+    // sent data and closed.
     if (parts_.segment && !report->segment) {
       drop_segment(&parts_, "the initiator could not use it: " + report->why_no_segment);
     }
@@ -202,18 +205,18 @@ class Incoming final : public IncomingLink {
   bool confirmed_ = false;
 };
 
-// The initiator's end, once the acceptor has answered.
+// Connects the initiator's UCX channel after the acceptor's answer, and probes it.
 Status reach_by_ucx(Endpoint& endpoint, const SideReport& theirs, LinkParts* parts,
                     Deadline deadline) {
   if (!theirs.ucx) {
     return error(OH_ERR_NOT_VIABLE, "the acceptor cannot: %s", theirs.why_no_ucx.c_str());
   }
   OH_RETURN_IF_ERROR(parts->ucx->connect(theirs.way, endpoint.limits().max_inline));
-  // From its answer on the acceptor waits twice as long for the verdict.
+  // The acceptor waits for the verdict twice as long, from its answer on.
   return parts->ucx->probe(deadline.within(endpoint.config().hello_timeout_ns() / 2));
 }
 
-// Maps what the initiator offered.
+// Maps the segment and the control page that the initiator offered.
 Status take_segment(Endpoint& endpoint, IncomingOffer& offer, LinkParts* parts) {
   OH_RETURN_IF_ERROR(endpoint.segments().allowed("the acceptor"));
   OH_ASSIGN_OR_RETURN(parts->segment, Segment::open(std::move(offer.fds[0])));
@@ -253,7 +256,7 @@ Status reach_by_segment(Endpoint& endpoint, const Initiator& initiator, const Si
   return {};
 }
 
-// One attempt.
+// Makes one attempt to connect.
 Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
                                       const Address& address, const LinkPurpose& purpose,
                                       Deadline deadline) {
@@ -313,7 +316,7 @@ Result<std::shared_ptr<Peer>> pair_by(Initiator& initiator, Endpoint& endpoint,
 Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& address,
                                         const LinkPurpose& purpose, Deadline deadline) {
   HelloRetry retry(deadline);
-  std::string why_not;  // by the last one that told us to come again
+  std::string why_not;  // from the last acceptor that asked for a retry
   while (true) {
     Initiator initiator;
     Result<std::shared_ptr<Peer>> peer = pair_by(initiator, endpoint, address, purpose, deadline);
@@ -321,7 +324,7 @@ Result<std::shared_ptr<Peer>> pair_with(Endpoint& endpoint, const Address& addre
     const bool told = initiator.is_told_to_retry();
     if (told) why_not = peer.status().text();
     if (retry.after(peer.status(), told)) continue;
-    // The deadline may have passed between two answers.
+    // The deadline may have passed between two retries.
     const bool late = peer.status().code() == OH_ERR_TIMEOUT && !why_not.empty();
     if (!told && !late) return peer;
     return timed_out(deadline.length(), "while connecting to %s: %s", address.label.c_str(),
@@ -373,7 +376,7 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
 
 namespace {
 
-// Both ends of a link within the process.
+// Creates both ends of a link within the process.
 Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<Endpoint>& to,
                    const LinkPurpose& purpose, std::shared_ptr<Peer>* near,
                    std::shared_ptr<Peer>* far) {
@@ -404,7 +407,7 @@ Status link_within(const std::shared_ptr<Endpoint>& from, const std::shared_ptr<
   };
   *near = side(from, *to, std::move(first), 0, purpose.to_rank);
   if (!loopback) *far = side(to, *from, std::move(second), 1, purpose.from_rank);
-  // Before others find them.
+  // Before other threads can find them.
   Peer::introduce(**near, loopback ? **near : **far);
   OH_RETURN_IF_ERROR(from->adopt(*near));
   return loopback ? Status() : to->adopt(*far);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two sides tell each other of themselves, as bytes.
+// Encoding of the greetings and reports that two sides exchange.
 #include <algorithm>
 
 #include "base/text.h"

@@ -8,7 +8,7 @@
 namespace oh {
 namespace {
 constexpr size_t kMaxGoodbye = 1024;
-// How long a peer may take to leave our memory.
+// How long close() waits until the peer has left its current one-sided operation.
 constexpr int64_t kLeaveTime = kSecond;
 }  // namespace
 
@@ -50,7 +50,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   link.staging_depth = parts.staging_depth;
   link.segment = std::move(parts.segment);
   if (link.same_gpu && connection_ && link.segment) {
-    // Any order will do that all links of a process follow.
+    // Any total order of the processes works, as long as all links use the same one.
     copy_side_ = endpoint->node()->process() < identity_.process ? CopySide::kUs : CopySide::kThem;
   }
   link.mover = std::move(parts.mover);
@@ -65,7 +65,7 @@ Peer::Peer(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts)
   if (link.segment) {
     open_device(parts);
     link.maps_devices = parts.why_no_mapping.empty();
-    // Within the process nothing is mapped.
+    // Within the process no mapping is needed.
     if (!link.maps_devices && connection_) why_no_peer_access_ = parts.why_no_mapping;
   }
   operations_.open_paths(parts.rma_use);
@@ -90,7 +90,7 @@ void Peer::count_fallbacks(bool same_host) const {
   if (!why_no_peer_access_.empty()) g_metrics.count(Fallback::kNoPeerAccess);
 }
 
-// By a segment, UCX or the socket.
+// Chooses the channel: a segment, UCX or the socket.
 void Peer::open_channel(LinkParts& parts) {
   Link& link = this->link();
   if (link.segment) {
@@ -146,14 +146,15 @@ void Peer::open_stream(const LinkParts& parts) {
   operations_.bind(stream_.get());
 }
 
-// Without it device memory has no way over this link.
+// Opens the device link; without it this link cannot transfer device memory through a segment.
 void Peer::open_device(const LinkParts& parts) {
   Link& link = this->link();
   const std::shared_ptr<cuda::Gpu>& gpu = parts.gpu;
   if (!gpu) return;
   if (std::optional<cuda::Device> theirs = cuda::find_device(gpu->driver(), identity_.gpu)) {
     why_no_peer_access_ = cuda::why_no_peer_access(gpu->driver(), gpu->facts().ordinal, *theirs);
-    // Both contexts live. Between processes the driver gives access with the mapping.
+    // Needed only within the process, where both contexts exist. Between processes the driver
+    // enables access when it maps the memory.
     if (within_process()) (void)gpu->reach(*theirs);
   }
   if (!why_no_peer_access_.empty()) {
@@ -165,7 +166,7 @@ void Peer::open_device(const LinkParts& parts) {
   Result<std::unique_ptr<DeviceLink>> device = DeviceLink::create(gpu, *link.segment);
   if (device.ok()) {
     link.device = std::move(*device);
-    // Two processes on one GPU take turns: a kernel that waits takes the other one's.
+    // Two processes time-slice one GPU: a kernel that waits would take the other process's time.
     if (within_process() || our_gpu_ != identity_.gpu) link.device->use(parts.worker);
   } else {
     link.why_no_device = device.status();
@@ -229,8 +230,9 @@ Status Peer::start() {
 Peer::~Peer() {
   close();
   Totals::instance().leave(*this);
-  // The endpoint may have closed unused imports before: on the watcher's thread we may be last.
-  // Lanes hold the other side's slab, and wait for their kernels before they let go of it.
+  // The endpoint may already have closed unused imports, and the watcher thread may hold the last
+  // reference to this peer. Lanes hold the peer's slab and wait for their kernels before they
+  // release it.
   operations_.bind(nullptr);
   stream_.reset();
   {
@@ -240,7 +242,7 @@ Peer::~Peer() {
 }
 
 void Peer::close(Deadline until) {
-  // Who comes second returns when it is closed.
+  // A concurrent second call waits here and returns when the peer is closed.
   MutexLock lock(close_mutex_);
   if (!operations_.close(until)) return;
   OH_LOG(kDebug, "link to %s: closed from here", link().name.c_str());
@@ -263,8 +265,8 @@ void Peer::close(Deadline until) {
            link().name.c_str());
   }
   operations_.let_go();
-  // Holders of this peer use none of the other side's memory any more; what a copy that has not
-  // ended needs is held by its transfer.
+  // Holders of this peer no longer use the remote memory. A transfer holds what its unfinished copy
+  // needs.
   Imports imports = memory_.close();
 }
 
@@ -318,10 +320,10 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
 }
 
 void Peer::on_idle() {
-  // Where there is no segment, the watcher's thread is what moves things on.
+  // Without a segment the watcher thread makes the progress.
   if (link().segment) return;
   std::shared_ptr<Endpoint> endpoint = living_endpoint_.lock();
-  // One round does a bounded amount of work; no event may be left to bring the next one.
+  // One round does a bounded amount of work, and there may be no event left to trigger the next.
   if (endpoint && operations_.progress(nullptr)) connection_->look_again();
 }
 
@@ -330,7 +332,7 @@ void Peer::on_lost(const Status& status) {
   if (endpoint) operations_.lose(status, /*dead=*/status.code() == OH_ERR_PEER_LOST);
 }
 
-// ---- For texts ----------------------------------------------------------------------------------
+// ---- Reports ------------------------------------------------------------------------------------
 
 Stats Peer::stats() {
   Stats found;
@@ -355,7 +357,7 @@ Status Peer::take_async_error() {
   Status status = operations_.take_async_error();
   if (!status.ok()) return status;
   status = stream_->take_error();
-  // Its waits were ended by that.
+  // The end of the link cancelled the stream's waits: return its reason instead.
   return status.code() == OH_ERR_CANCELLED && !usable().ok() ? usable() : status;
 }
 
@@ -392,7 +394,7 @@ std::string Peer::mismatch(const Wait& ours) {
   return {};
 }
 
-// Whether what such a call of theirs begins with is here, and waits.
+// Whether the first frame of the peer's `kind` call with this tag has arrived and is unmatched.
 bool Peer::has_come(WaitKind kind, uint64_t tag) {
   if (tag == OH_ANY_TAG) return false;
   if (kind == WaitKind::kSend) return operations_.messages().probe(tag).has_value();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peer: one connection to one remote endpoint. Owns the link, its operations and the control
-// connection, and ends everything when the other side is lost.
+// Peer: one link to one remote endpoint. Owns the link, its operations and the control connection,
+// and ends all of them when the peer is lost.
 //
 // Threading: any thread.
 #pragma once
@@ -19,23 +19,23 @@
 
 namespace oh {
 
-// Who the other side is, and what was agreed with it at the hello.
+// Identity of the peer, from the hello.
 struct PeerIdentity {
   Id process{};
   Id endpoint{};
   std::string label;
-  int64_t rank = -1;     // in the communicator that made the link
-  std::string gpu = {};  // UUID of the one its endpoint is on; empty: none
+  int64_t rank = -1;     // in the communicator that opened the link; -1: none
+  std::string gpu = {};  // UUID of its endpoint's GPU; empty: none
 };
 
-// Everything a link consists of, as pairing.h sets it up.
+// The parts of a link, as assembled by pairing.h.
 struct LinkParts {
   PeerIdentity identity;
-  bool same_host = true;             // as far as it is known: by a Unix socket, or no socket at all
-  std::unique_ptr<Segment> segment;  // null: frames travel on the socket
-  std::unique_ptr<UcxChannel> ucx;   // instead of the socket
-  bool ucx_allowed = false;          // by the configuration of both sides
-  std::unique_ptr<Mover> mover;      // null: we do not reach their memory
+  bool same_host = true;             // connected by a Unix socket, or within the process
+  std::unique_ptr<Segment> segment;  // null: UCX or the control socket carries the frames
+  std::unique_ptr<UcxChannel> ucx;   // null: not used; never set together with `segment`
+  bool ucx_allowed = false;          // both sides' configurations allow it
+  std::unique_ptr<Mover> mover;      // null: this side cannot access the peer's memory
   bool they_reach_us = false;
   std::string why_no_segment;
   std::string why_no_ucx;
@@ -45,14 +45,14 @@ struct LinkParts {
   Limits mine;
   Limits theirs;
   uint64_t asked_inline = 0;
-  std::shared_ptr<cuda::Gpu> gpu;  // of our endpoint; null: host memory only
-  std::shared_ptr<Worker> worker;  // of that; null: none
+  std::shared_ptr<cuda::Gpu> gpu;  // of the local endpoint; null: host memory only
+  std::shared_ptr<Worker> worker;  // of `gpu`; null: none
   std::shared_ptr<StagingPool> staging;
   uint32_t staging_depth = 0;
   RmaUse rma_use = RmaUse::kOff;
-  size_t import_cache = 0;     // blocks of device memory that stay mapped
-  std::string nvml_library;    // of the configuration
-  std::string why_no_mapping;  // not empty: device memory is not mapped between the processes
+  size_t import_cache = 0;     // blocks of the peer's device memory that stay mapped
+  std::string nvml_library;    // path of NVML, from the configuration
+  std::string why_no_mapping;  // not empty: the processes do not map each other's device memory
 };
 
 class Peer final : public ConnectionOwner,
@@ -61,40 +61,40 @@ class Peer final : public ConnectionOwner,
  public:
   static std::shared_ptr<Peer> create(const std::shared_ptr<Endpoint>& endpoint, LinkParts parts);
   ~Peer() override;
-  // Begins to listen to the control connection.
+  // Starts to receive from the control connection.
   Status start();
-  // The two ends of a link within the process, before they start.
+  // Joins the two ends of a link within the process. Call before start().
   static void introduce(Peer& one, Peer& other);
 
   const PeerIdentity& identity() const { return identity_; }
   bool within_process() const { return !connection_; }
   LinkFacts facts() const;
-  // The same, and how the GPUs are joined, which takes milliseconds when it is asked first.
+  // facts() and the GPU interconnect, whose first query takes milliseconds.
   LinkFacts facts_of_gpus() const;
 
   Link& link() { return operations_.link(); }
   const Link& link() const { return operations_.link(); }
   Operations& operations() { return operations_; }
-  // Of the stream and kernel domains.
+  // The link's part of the stream and kernel APIs.
   StreamLink& stream() { return *stream_; }
   MemoryExchange& memory() { return memory_; }
   Liveness& liveness() { return liveness_; }
 
-  // Why the link is not open any more.
+  // OK while the link is open, otherwise the reason why it is not.
   Status usable() const { return link().usable(); }
-  // What was sent has so long to leave.
+  // How long close() flushes data that was already sent.
   static constexpr int64_t kCloseTime = kSecond;
   void close() { close(Deadline::after(kCloseTime)); }
   void close(Deadline until);
-  // A block of ours is about to go.
+  // A local memory block is about to be freed: revokes it from the peer.
   void retire_block(uint32_t number);
 
   Stats stats();
   Status take_async_error();
-  // Where both sides stand, for the text of a timeout.
+  // Describes the state of both sides, for a timeout's error text.
   std::string describe(const Request* request);
-  // Where the two sides call what never meets, a message and a batch: which, and what to do. Else
-  // empty.
+  // If one side uses a message call and the other a batch call for the same tag, these never match:
+  // returns a text that says which, and the fix. Otherwise returns an empty string.
   std::string mismatch(const Wait& ours);
 
   // CountedLink.
@@ -117,7 +117,7 @@ class Peer final : public ConnectionOwner,
   Status on_control(Control type, ByteView payload, std::vector<UniqueFd> fds);
 
   Endpoint& endpoint_;
-  // The watcher's thread may still call while the endpoint is being destroyed.
+  // For the watcher thread, which may still call while the endpoint is being destroyed.
   std::weak_ptr<Endpoint> living_endpoint_;
   const PeerIdentity identity_;
   const std::string why_no_segment_;
@@ -134,7 +134,7 @@ class Peer final : public ConnectionOwner,
   std::unique_ptr<StreamLink> stream_;
   std::weak_ptr<Peer> partner_;  // the other end of a link within the process
   Mutex close_mutex_;
-  // What it had sent over UCX when it said goodbye. Only on the watcher's thread.
+  // Number of frames the peer sent over UCX, from its Bye. Used only by the watcher thread.
   std::optional<uint64_t> frames_before_bye_;
 };
 

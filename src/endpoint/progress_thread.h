@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProgressThread: the thread that makes an endpoint's progress when no thread of the application
-// does. It also serves the tickets of kernels, for links whose streams go by proxy.
+// ProgressThread: makes progress on an endpoint while no application thread does. Also serves the
+// kernels' tickets on links whose streams use a proxy.
 //
 // Threading: any thread.
 #pragma once
@@ -19,11 +19,11 @@ class ProgressThread {
  public:
   explicit ProgressThread(Endpoint& endpoint) : endpoint_(endpoint) {}
 
-  // Idempotent. OH_ERR_NOT_VIABLE: the configuration forbids it.
+  // Idempotent. OH_ERR_NOT_VIABLE: ONEHOP_PROGRESS_THREAD=off forbids the thread.
   Status start();
-  // The same where calls of the application make the progress otherwise.
+  // As start(), but ignores a failure: calls of the application then make the progress.
   void serve() { (void)start().ok(); }
-  // Stops the thread for good.
+  // Stops the thread permanently.
   void stop();
 
  private:

@@ -14,7 +14,7 @@
 
 namespace oh {
 namespace {
-// How long a wait goes on after its deadline for a chunk that is under way to end.
+// How long a wait continues after its deadline for a chunk in flight.
 constexpr int64_t kGrace = 2 * kMillisecond;
 
 WaitKind wait_kind_of(const Request* request) {
@@ -30,9 +30,10 @@ WaitKind wait_kind_of(const Request* request) {
   }
 }
 
-// Tells a peer what a thread here waits for, from before its first sleep to the end of its wait.
+// Reports to the peer what a local thread waits for, from before its first sleep to the end of its
+// wait.
 //
-// Keeps that peer: the wait may end because another thread destroys it.
+// Keeps the peer alive: the wait may end because another thread destroys it.
 class WaitNotice {
  public:
   WaitNotice() = default;
@@ -42,13 +43,13 @@ class WaitNotice {
   WaitNotice(const WaitNotice&) = delete;
   WaitNotice& operator=(const WaitNotice&) = delete;
 
-  // The first time, and if it is known whom the wait is about.
+  // Reports once, as soon as the peer is known.
   void tell(Peer* peer, WaitKind kind, uint64_t tag) {
     if (told_ || !peer) return;
     told_ = peer->link().keep_alive();
     if (told_) told_->liveness().set_waiting({kind, tag});
   }
-  // After the first sleep: a probe, answered by the time it matters.
+  // Sends a probe after the first sleep, so that its answer is known at the timeout.
   void probe() {
     if (!told_ || std::exchange(probed_, true)) return;
     told_->liveness().unresponsive_for();
@@ -77,7 +78,8 @@ std::string peers_text(const Endpoint& endpoint) {
   return text;
 }
 
-// Gives up a request that has not ended: one that a peer has goes on, and ends without its handle.
+// Releases a request that has not ended. A request bound to a peer continues, and is recycled when
+// it ends.
 std::shared_ptr<void> Requests::abandon(Request* request) {
   std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   std::shared_ptr<Peer> held;
@@ -85,14 +87,14 @@ std::shared_ptr<void> Requests::abandon(Request* request) {
     if (request->ended()) return pool().release(request);
     if (request->kind == OpKind::kReady) {
       if (readiness_.remove(request)) return release_unposted(request);
-      continue;  // another thread ends it just now
+      continue;  // another thread is ending it
     }
     Peer* peer = peer_of(request, &held);
     OH_FAULT_POINT("request.release");
     if (peer) {
       if (peer->operations().detach(request)) return pool().release_handle();
     } else if (any_source_.take(request)) {
-      // A released any-source receive: no message was faster.
+      // The any-source receive was withdrawn before a message matched it.
       return release_unposted(request);
     }
   }
@@ -108,7 +110,7 @@ Peer* Requests::peer_of(const Request* request, std::shared_ptr<Peer>* held) con
   Peer* peer = any_source_.peer_of(request);
   if (peer == held->get()) return peer;
   held->reset();
-  // One that is not in the list any more is closed, and the request has ended.
+  // A peer that is no longer in the list is closed, and the request has ended.
   endpoint_.for_each_peer([&](Peer& one) {
     if (&one == peer) *held = one.link().keep_alive();
   });
@@ -118,10 +120,10 @@ Peer* Requests::peer_of(const Request* request, std::shared_ptr<Peer>* held) con
 Status Requests::locate_memory(Request* request, const AfterOption& option) {
   const EndpointDevice& device = endpoint_.device();
   if (!device.gpu() && !option.given()) return {};
-  // A receive is offered only once it is ready; a send leaves the wait to its engine. But no thread
-  // may make progress here when the receive of a non-blocking send comes: behind an idle stream it
-  // waits for nothing, where an event would take a while to be complete.
-  // Nor does a worker wait, which is so much faster that it is worth the question.
+  // A receive is offered only once its memory is ready; a send leaves the wait to its engine. The
+  // exception is a non-blocking send: no local thread may make progress when its receive arrives.
+  // Behind an idle stream it needs no wait, while an event would take a while to complete. Nor does
+  // a worker wait: it is so much faster that the stream query pays off.
   bool for_worker = device.worker() && request->size <= Worker::kLongest;
   bool engine_waits = request->kind == OpKind::kSend && !for_worker &&
                       (request->attended || option.kind == AfterOption::Kind::kEvent);
@@ -142,7 +144,7 @@ Status Requests::post_any_source(Request* request) {
   request->peer = nullptr;
   OH_FAULT_POINT("any_source.post");
   if (!any_source_.post(request)) return endpoint_.why_unusable();
-  // What came before it entered the list; what comes afterwards finds it by itself.
+  // Offers the messages that arrived before the request entered the list; later ones find it there.
   endpoint_.for_each_peer([](Peer& peer) { peer.operations().messages().offer_unexpected(); });
   return {};
 }
@@ -161,7 +163,7 @@ void Requests::finish(Request* request, const Status& status) {
   request->done.store(1, std::memory_order_release);
   if (gates) OH_FAULT_POINT("request.opens_gates");
   StreamGate::open_all(gates);
-  // It may be armed just now: no lock is held against arm().
+  // Always announce: no lock is held here, so arm() may run concurrently.
   completions_.armed().announce();
   completions_.listed().announce();
 }
@@ -180,12 +182,12 @@ Status Requests::cancelled_by_close() { return error(OH_ERR_CANCELLED, "the endp
 bool Requests::end_those_ready() {
   std::vector<Readiness::Ended> ready = readiness_.remove_ready();
   for (const Readiness::Ended& ended : ready) {
-    // close() runs in another thread, which has not come to this request yet.
+    // close() runs in another thread and has not ended this request yet.
     bool closed = ended.status.code() == OH_ERR_CLOSED;
     finish(ended.request, closed ? cancelled_by_close() : ended.status);
   }
   if (ready.empty()) return false;
-  full_fence();  // ended before the look at the sleepers; pairs with Doorbell::sleep()
+  full_fence();  // store of `done` before the load of sleepers; pairs with Doorbell::sleep()
   endpoint_.doorbell().ring();
   return true;
 }
@@ -219,7 +221,7 @@ bool Requests::wait_done(Request* request, Deadline deadline, Until until) {
                 endpoint_.config().spin_us * kMicrosecond, deadline);
   std::shared_ptr<Peer> held;
   std::shared_ptr<Peer> first_held;
-  // A blocking call has said so when it posted.
+  // A blocking call set `attended` when it posted.
   Peer* attending = request->attended ? nullptr : peer_of(request, &first_held);
   if (attending) attending->operations().attend(request, true);
   WaitNotice notice;
@@ -277,17 +279,17 @@ Status Requests::wait_enqueued(Request* request, cuda::Stream stream, Deadline d
 Status Requests::poll_enqueued(Request* request, cuda::Stream stream, Deadline deadline) {
   if (request->ended()) return request->status;
   OH_RETURN_IF_ERROR(check_stream(request, stream));
-  // Once the host goes on, the progress thread completes the request. Without one, wait here.
+  // The progress thread completes the request after this call returns. Without one, wait here.
   if (!endpoint_.progress_thread().start().ok()) return poll_until(request, deadline);
   std::shared_ptr<const Endpoint::Peers> alive = endpoint_.peers();
   while (wait_done(request, deadline, Until::kEnqueued)) {
     if (request->ended()) return request->status;
     OH_FAULT_POINT("request.enqueued");
     OH_ASSIGN_OR_RETURN(bool waits, enqueue_wait(request, stream));
-    // An error that comes later is for those who ask.
+    // Later errors are reported when the request is tested or waited for.
     if (waits) {
       request->wait_began(deadline.set_at());
-      // The progress thread may sleep without having seen this request's work.
+      // The progress thread may be asleep without having seen this request's work.
       endpoint_.doorbell().ring();
       return request->ended() ? request->status : Status();
     }
@@ -321,7 +323,7 @@ bool Requests::wait_across(std::span<Request* const> requests,
   if (endpoints.size() == 1) {
     return first.requests().wait_for(condition, nullptr, WaitKind::kNothing, 0, deadline);
   }
-  // No doorbell rings for all of them: the naps stay short.
+  // No single doorbell covers all endpoints: keep the naps short.
   const std::atomic<uint32_t> polled{1};
   Waiter waiter(first.doorbell(), polled, first.requests().spin_,
                 first.config().spin_us * kMicrosecond, deadline);
@@ -334,7 +336,7 @@ bool Requests::wait_across(std::span<Request* const> requests,
 }
 
 Status Requests::timeout_status(const Request* request, Peer* peer, Deadline deadline) {
-  // Callers may wait in slices, of which the deadline is the last one.
+  // Callers may wait in slices; the deadline is that of the last slice.
   const int64_t since = request->waits_since.load(std::memory_order_relaxed);
   int64_t waited = since == 0 ? deadline.length() : deadline.at() - since;
   if (request->kind == OpKind::kReady) {
@@ -365,7 +367,7 @@ std::string Requests::state_at_timeout(Peer& peer, const Wait& wait, const Reque
 bool Requests::try_end(Request* request, const Status& status, Operations::Force force) {
   if (request->kind == OpKind::kReady) {
     if (readiness_.remove(request)) finish(request, status);
-    while (!request->ended()) sched_yield();  // another thread ends it just now
+    while (!request->ended()) sched_yield();  // another thread is ending it
     return true;
   }
   std::shared_ptr<Peer> held;
@@ -375,7 +377,7 @@ bool Requests::try_end(Request* request, const Status& status, Operations::Force
     OH_FAULT_POINT("request.try_end");
     if (peer) {
       if (peer->operations().try_end(request, status, force)) return true;
-      // Unless its message was withdrawn meanwhile, it is under way.
+      // The operation is in progress, unless its message was withdrawn meanwhile.
       if (peer_of(request, &held) == peer) return false;
     } else if (any_source_.take(request)) {
       break;
@@ -385,8 +387,8 @@ bool Requests::try_end(Request* request, const Status& status, Operations::Force
   return true;
 }
 
-// A message may be under way for the receive, or a chunk for the buffer: both end soon unless the
-// other side is stopped. Then the buffer stays in doubt.
+// A message for the receive or a chunk for the buffer may be in flight. Both end soon unless the
+// peer is stopped; then the buffer stays in doubt.
 void Requests::end_by_deadline(Request* request, Deadline deadline) {
   std::shared_ptr<Peer> held;
   Status status = timeout_status(request, peer_of(request, &held), deadline);
@@ -423,19 +425,19 @@ Status Requests::arm(Request* request, uint32_t what) {
   if (list) pool().expect(request);
   const uint32_t before = request->armed.fetch_or(what, std::memory_order_seq_cst);
   let_end_see_armed();
-  // finish() holds no lock, and has missed the word.
+  // finish() holds no lock and may have missed this bit.
   while (before & Request::kEnding && !request->ended()) sched_yield();
   if (request->ended()) {
     if (list) pool().list_ended(request);
     event.announce();
   }
-  // The progress thread may sleep without having seen this request's work.
+  // The progress thread may be asleep without having seen this request's work.
   endpoint_.doorbell().ring();
   return {};
 }
 
-// A thread that ends the request looks at `armed` before it sets `done`, with the lock of its peer
-// held: one that missed the word has left the lock afterwards, and `done` is seen.
+// A thread that ends the request reads `armed` before it sets `done`, with its peer's lock held.
+// Passing through every lock ensures that a thread that missed the bit has set `done`.
 void Requests::let_end_see_armed() {
   endpoint_.for_each_peer([](Peer& peer) { LinkGuard guard(peer.link()); });
 }
@@ -472,7 +474,8 @@ Status Requests::stream_wait(Request* request, cuda::Stream stream) {
   let_end_see_armed();
   OH_FAULT_POINT("request.gate_added");
   if (request->ended()) {
-    // Nobody waits for it. Its end may have taken it, and opens it some time; else we do.
+    // The request has ended and no stream waits on the gate. The thread that ended it may have
+    // taken the gate and will open it; otherwise open it here.
     gate->last.store(StreamGate::kOpen);
     StreamGate::open_all(request->take_gates());
     return {};
@@ -488,7 +491,7 @@ bool Requests::buffer_released(const Request* request) {
   return !request->doubt_peer || request->doubt_peer->operations().buffer_released(request);
 }
 
-// The thread that waits may be the one that serves the other side, too.
+// In-process peers may depend on the waiting thread for the progress of their own endpoint.
 bool Requests::progress_before_sleep() {
   bool any = endpoint_.progress_thoroughly();
   endpoint_.for_each_peer([&any](Peer& peer) { any = peer.operations().progress_there() || any; });
@@ -500,7 +503,8 @@ bool Requests::wait_for(const std::function<bool()>& condition, Peer* peer, Wait
   Waiter waiter(endpoint_.doorbell(), completions_.polled(), spin_,
                 endpoint_.config().spin_us * kMicrosecond, deadline);
   WaitNotice notice;
-  // The condition may take what it finds: it is not asked again once it has been met.
+  // The condition may have side effects, such as taking a message: it is not called again once it
+  // holds.
   bool met = condition();
   auto meet = [&] { return met = condition(); };
   while (!met) {

@@ -24,13 +24,13 @@ namespace {
 constexpr int64_t kPeriod = 250 * kMillisecond;
 constexpr time_t kLeftBehind = 3600;  // seconds
 
-// When this process began, in clock ticks since the boot: field 22 of its stat. With the process id
-// and its namespace it tells whether the process still is there.
+// Start time of this process in clock ticks since boot: field 22 of its stat. With the process id
+// and its namespace it identifies whether the process still exists.
 std::string start_ticks() {
   char text[1024] = {};
   if (os().read_file("/proc/self/stat", text, sizeof(text) - 1) <= 0) return "0";
   const std::string_view all(text);
-  // The name, in brackets, may have blanks and brackets.
+  // The process name, in parentheses, may contain blanks and parentheses.
   size_t at = all.rfind(')');
   for (int field = 2; field < 22 && at != std::string_view::npos; ++field) {
     at = all.find(' ', at + 1);
@@ -69,7 +69,7 @@ const char* state_text(const Link& link) {
   return "unknown";
 }
 
-// {"sent": [operations, bytes], "received": ...} of each path that has moved anything.
+// {"sent": [operations, bytes], "received": ...} for each path that has carried anything.
 std::string paths_text(const Stats& stats) {
   std::string text = "{";
   for (int i = 0; i < OH_PATH_COUNT; ++i) {

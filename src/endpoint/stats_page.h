@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StatsPage: a file that tells `onehop top` what the links of one endpoint have moved and have in
-// flight. A thread writes it four times a second, each time under another name that it then gets,
-// so a reader finds a whole page, also of a process that is stopped or has been killed.
+// StatsPage: publishes the traffic and the in-flight operations of one endpoint's links to `onehop
+// top` in a file. A thread rewrites it four times a second and replaces it atomically by rename, so
+// that a reader always finds a complete page, even if the process was stopped or killed.
 //
-//   ONEHOP_SOCKET_DIR/onehop-top.<pid>.<endpoint>: JSON, mode 0600; python/onehop/cli/top.py reads
-//   it
+//   ONEHOP_SOCKET_DIR/onehop-top.<pid>.<endpoint>: JSON, mode 0600; read by
+//   python/onehop/cli/top.py
 //
 // Threading: any thread.
 #pragma once
@@ -27,12 +27,12 @@ class StatsPage {
 
   explicit StatsPage(Endpoint& endpoint) : endpoint_(endpoint) {}
 
-  // Writes the first page and starts the thread. Removes pages of this user that no process has
-  // written for an hour.
+  // Writes the first page and starts the thread. Removes this user's pages that have not been
+  // updated for an hour.
   Status start();
-  // Ends the thread and removes the page; idempotent.
+  // Stops the thread and removes the page; idempotent.
   void stop();
-  // The page as of now.
+  // Formats the current page.
   std::string text() const;
 
  private:
@@ -42,7 +42,7 @@ class StatsPage {
 
   Endpoint& endpoint_;
   std::string path_;   // empty: not started
-  std::string about_;  // what the text begins with
+  std::string about_;  // constant beginning of the text
   Mutex mutex_;
   unsigned long thread_ OH_GUARDED_BY(mutex_) = 0;
   std::atomic<uint32_t> stop_{0};  // also the futex that the thread sleeps on
