@@ -34,7 +34,7 @@ class LaneNotices {
 
   // Why a half of a lane has failed; ok: it has not.
   Status failure(uint32_t lane, LaneSide side) const;
-  // The first error since the last call; ok: there was none.
+  // An error that has not been returned yet; ok: there is none.
   Status take_error(const std::string& peer);
   // Adds the large messages that kernels put or staged, over all lanes.
   void count_large(Stats* stats) const;

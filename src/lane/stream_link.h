@@ -79,7 +79,7 @@ class StreamLink {
 
   StreamCounts& counts() { return counts_; }
   void add_to(Stats* stats) const;
-  // The first error since the last call.
+  // An error that has not been returned yet; ok: there is none.
   Status take_error();
   // Why a half of a lane has failed.
   Status failure(uint32_t lane, LaneSide side) {
