@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// After: earlier work on a GPU that an operation has to wait for, as an event: of ours, which goes
-// back to its GPU with the holder, or of the caller's. AfterOption: the same as the caller gives
+// After: earlier work on a GPU that an operation waits for, as an event. An owned event is returned
+// to its GPU; otherwise the event is the caller's. AfterOption: the same as the caller specifies
 // it.
 //
 // Threading: a value; one owner at a time.
@@ -14,11 +14,11 @@
 
 namespace oh {
 
-// What a transfer waits for before its memory is touched, as the caller gives it.
+// What a transfer waits for before it accesses its memory, as the caller specifies it.
 struct AfterOption {
   enum class Kind { kNothing, kStream, kEvent } kind = Kind::kNothing;
   void* handle = nullptr;  // CUstream or CUevent
-  bool on_device = false;  // the caller knows that the memory is a device's
+  bool on_device = false;  // the caller declares the memory to be device memory
   bool given() const { return kind != Kind::kNothing || on_device; }
 };
 
@@ -42,7 +42,7 @@ class After {
   }
   ~After() { reset(); }
 
-  // Nothing to wait for any more.
+  // Drops the event: nothing is left to wait for.
   void reset() {
     if (event_ && owned_) gpu_->give_event(event_);
     event_ = nullptr;
@@ -50,7 +50,7 @@ class After {
   }
   bool pending() const { return event_ != nullptr; }
   cuda::Event event() const { return event_; }
-  // Asks the driver: true when the work is done. Not under a lock.
+  // Queries the driver: true when the work is done. Do not call under a lock.
   Result<bool> is_complete() const { return gpu_->is_complete(event_); }
 
  private:

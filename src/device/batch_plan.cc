@@ -11,7 +11,7 @@
 namespace oh {
 namespace {
 constexpr unsigned kCounters = 64;       // the bits of counters_in_use_
-constexpr uint64_t kCounterSpace = 128;  // a line each
+constexpr uint64_t kCounterSpace = 128;  // bytes; each counter has its own cache lines
 }  // namespace
 
 Result<std::unique_ptr<BatchPlan>> BatchPlan::create(std::shared_ptr<cuda::Gpu> gpu,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // BatchPlan: a prepared batch as the kernel reads it, laid out once and launched any number of
-// times, also by several threads at once. It lies in device memory, or pinned where there is none.
+// times, also by several threads at once. It lies in device memory, or in pinned host memory if
+// that allocation fails.
 //
-//   | blocks: 24 bytes each | shares: 16 | counters, zero: one for each post under way |
+//   | blocks: 24 bytes each | shares: 16 | counters, zero: one for each post in flight |
 //
 // Threading: any thread.
 #pragma once
@@ -20,12 +21,13 @@ namespace oh {
 
 class BatchPlan {
  public:
-  // Blocks too long for the kernel are left to the engine. Null: the kernel has nothing to gain.
+  // Leaves blocks that are too long for the kernel to the copy engine. Null: fewer than two blocks
+  // remain for the kernel.
   static Result<std::unique_ptr<BatchPlan>> create(std::shared_ptr<cuda::Gpu> gpu,
                                                    std::vector<kernels::BatchBlock> blocks);
   ~BatchPlan();
 
-  // A launch that is under way: it has a counter of its own.
+  // A launch in flight, with a counter of its own.
   class Post {
    public:
     explicit Post(BatchPlan& plan) : plan_(plan), counter_(plan.take_counter()) {}
@@ -34,9 +36,9 @@ class BatchPlan {
     }
     Post(const Post&) = delete;
     Post& operator=(const Post&) = delete;
-    // Else as many are under way as there are counters.
+    // False: all counters are in use.
     bool valid() const { return counter_ >= 0; }
-    // Enqueues all copies; the last thing they do is to write the ticket's word.
+    // Enqueues all copies, and the write of the ticket's word after them.
     Status enqueue(CopyTicket& ticket) const;
 
    private:
@@ -52,14 +54,15 @@ class BatchPlan {
   void give_counter(int counter);
 
   std::shared_ptr<cuda::Gpu> gpu_;
-  kernels::BatchArgs args_{};  // but for what belongs to one launch
+  kernels::BatchArgs args_{};  // without the fields of a single launch
   std::vector<kernels::BatchBlock> for_engine_;
   cuda::DevicePtr counters_ = 0;
-  // acq_rel on taking and giving: a launch begins after the one before it with the same counter.
+  // One bit a counter. acq_rel on taking and giving back: orders a launch after the previous one
+  // with the same counter.
   std::atomic<uint64_t> counters_in_use_{0};
-  cuda::DevicePtr memory_ = 0;  // 0: it is read from where it was written
+  cuda::DevicePtr memory_ = 0;  // 0: the kernel reads written_
   Mapping written_;
-  std::shared_ptr<cuda::Pinned> pinned_;  // goes before what was written
+  std::shared_ptr<cuda::Pinned> pinned_;  // destroyed before written_
 };
 
 }  // namespace oh

@@ -5,9 +5,10 @@
 
 namespace oh {
 namespace {
-// What a block costs a worker beside its bytes, in bytes: its description comes over the bus.
+// Cost of a block in addition to its bytes, in bytes: the worker reads its description over the
+// bus.
 constexpr uint64_t kBlockCost = 512;
-// Less is not worth another worker.
+// Bytes. A smaller share is not worth another worker.
 constexpr uint64_t kLeastShare = 4096;
 // Shares begin where whole warps write whole lines.
 constexpr uint64_t kShareAlignment = 512;

@@ -15,18 +15,18 @@
 
 namespace oh {
 
-// Divides the blocks by bytes. `shares` has room for one more than `workers`; returns how many
-// workers have something to do. Share: BatchShare or SmallBatchShare.
+// Divides the blocks among the workers by bytes. `shares` has `workers` + 1 entries. Returns how
+// many workers have a share. Share: BatchShare or SmallBatchShare.
 template <typename Share>
 uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers, Share* shares);
 
-// Longer blocks go to the engine, which then needs nothing of the device's processors.
+// Bytes. Longer blocks go to the copy engine, which leaves the SMs free.
 inline constexpr uint64_t kLongestForKernel = 2 * 1024 * 1024;
 
 // Enqueues the kernel.
 Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args);
-// Copies the blocks in the order of a stream, also into a capture: by the kernel, and long ones by
-// the engine.
+// Enqueues copies of the blocks on a stream, which may be captured: by the kernel, and long blocks
+// by the copy engine.
 Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
                       std::span<const kernels::BatchBlock> blocks);
 
@@ -39,12 +39,12 @@ class BatchBuffer {
 
   void add(const kernels::BatchBlock& block) { blocks()[count_++] = block; }
   size_t count() const { return count_; }
-  // Enqueues the copies of all blocks, and the write of `value` behind them; then it is empty, but
-  // read until the word is there.
+  // Enqueues the copies of all blocks, and the write of `value` to `word` after them. The buffer is
+  // empty then, but the device reads it until the word is written.
   Status launch(cuda::Stream stream, cuda::DevicePtr word, uint64_t value);
-  // The value of the last launch, 0: none. Who takes it again waits for that.
+  // The value of the last launch; 0: none. Wait for it before the next use of the buffer.
   uint64_t in_use_until() const { return in_use_until_; }
-  // For another operation: what this one left is not copied.
+  // Empties the buffer for another operation. Blocks that were not launched are dropped.
   void clear() { count_ = in_use_until_ = 0; }
 
  private:
@@ -55,7 +55,7 @@ class BatchBuffer {
   cuda::DevicePtr finished_ = 0;  // BatchArgs::finished
   bool zeroed_ = false;
   Mapping memory_;
-  std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
+  std::shared_ptr<cuda::Pinned> pinned_;  // destroyed before the memory
   size_t count_ = 0;
   uint64_t in_use_until_ = 0;
 };

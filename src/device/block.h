@@ -12,13 +12,13 @@
 
 namespace oh {
 
-// One piece of a put or get: our memory, and where in the remote region.
+// One piece of a put or get: local memory, and the offset in the remote region.
 struct Block {
   uint8_t* local;
   uint64_t remote_offset;
   uint64_t size;
 
-  // Takes one in that follows on both sides.
+  // Merges `next` if it directly follows on both sides.
   bool join(const Block& next) {
     if (next.local != local + size || next.remote_offset != remote_offset + size) return false;
     size += next.size;
@@ -26,21 +26,21 @@ struct Block {
   }
 };
 
-// Those of an operation that outlives its call; all posts of a prepared batch share them.
+// The blocks of an operation that outlives its call. All posts of a prepared batch share one list.
 using BlockList = std::shared_ptr<const std::vector<Block>>;
 
-// Blocks that travel as one message: byte after byte in the order of the list.
+// Blocks sent as one message: their bytes in the order of the list.
 class BlockRun {
  public:
   BlockRun() = default;
-  // `op`: the other side's name for it, where it serves that.
+  // `op`: the peer's name for the operation, if this side serves it for the peer.
   BlockRun(BlockList list, std::span<const Block> blocks, uint64_t op)
       : list_(std::move(list)), blocks_(blocks), op_(op) {}
 
   bool empty() const { return blocks_.empty(); }
   std::span<const Block> blocks() const { return blocks_; }
   uint64_t op() const { return op_; }
-  // Where its byte `offset` is, and what follows there. Offsets never become less.
+  // The memory from byte `offset` of the run to the end of its block. Offsets must not decrease.
   std::span<uint8_t> at(uint64_t offset) {
     while (index_ < blocks_.size() && offset - before_ >= blocks_[index_].size) {
       before_ += blocks_[index_++].size;
@@ -54,8 +54,8 @@ class BlockRun {
   BlockList list_;
   std::span<const Block> blocks_;  // of the list
   uint64_t op_ = 0;
-  size_t index_ = 0;     // of the block that at() was in last
-  uint64_t before_ = 0;  // bytes of those before it
+  size_t index_ = 0;     // the block of the last at()
+  uint64_t before_ = 0;  // bytes of the blocks before it
 };
 
 }  // namespace oh

@@ -31,7 +31,7 @@ DeviceLink::~DeviceLink() {
     if (idle) gpu_->give_stream(stream);
     all_idle = all_idle && idle;
   }
-  // The worker has a stream of its own, and may still copy from or to our memory.
+  // The worker has its own stream, and may still copy from or to the link's memory.
   while (worker_ && !worker_->is_idle() && !deadline.passed()) sched_yield();
   all_idle = all_idle && (!worker_ || worker_->is_idle());
   if (!all_idle) {
@@ -47,7 +47,7 @@ DeviceLink::~DeviceLink() {
     new std::vector<std::unique_ptr<BatchBuffer>>(std::move(batch_buffers_));
   }
   StreamGates::instance().leave(std::move(pinned_));
-  // The sweep of freed memory tells the peer.
+  // The next sweep of exports notifies the peer.
   if (slab_export_) slab_export_->regions.fetch_sub(1, std::memory_order_release);
   if (slab_ && all_idle) gpu_->free(slab_);
 }

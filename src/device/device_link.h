@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceLink: what a peer of an endpoint on a GPU has for device memory: the GPU, the segment
-// as the GPU sees it, and streams of its own. A copy ends with a word that the device writes behind
-// it, so a waiter polls memory and makes no driver call.
+// DeviceLink: what a link needs for device memory when its endpoint is on a GPU: the GPU, the
+// segment pinned for it, and streams. The device writes a word after each copy, so a waiter polls
+// memory and makes no driver call.
 //
 // Threading: any thread; calls that reach the driver are made without the link's lock.
 #pragma once
@@ -23,13 +23,13 @@
 
 namespace oh {
 
-// One copy by the engine; afterwards the device writes `value` into `word`.
+// One copy by the copy engine; afterwards the device writes `value` to `word`.
 struct EngineCopy {
   void* to = nullptr;
   const void* from = nullptr;
   uint64_t size = 0;
-  cuda::Event after = nullptr;  // null: at once
-  cuda::DevicePtr word = 0;     // as the device sees it; 0: nothing is written
+  cuda::Event after = nullptr;  // event to wait for; null: none
+  cuda::DevicePtr word = 0;     // device address; 0: nothing is written
   uint64_t value = 0;
 };
 
@@ -37,42 +37,43 @@ class DeviceLink {
  public:
   static Result<std::unique_ptr<DeviceLink>> create(std::shared_ptr<cuda::Gpu> gpu,
                                                     Segment& segment);
-  // Waits until the device writes no more into the segment; what does not end within a second keeps
-  // its memory for ever.
+  // Waits up to 1 s until the device accesses no memory of the link. If work remains, leaks that
+  // memory.
   ~DeviceLink();
 
   cuda::Gpu& gpu() { return *gpu_; }
   const std::shared_ptr<cuda::Gpu>& shared_gpu() const { return gpu_; }
 
-  // A stream that only its holder uses, until it is given back. Streams run in order, so one may be
-  // given back before its work is done.
+  // A stream for exclusive use until it is given back. Streams run in order, so one may be given
+  // back before its work is done.
   Result<cuda::Stream> take_stream();
   void give_stream(cuda::Stream stream);
   Status enqueue(cuda::Stream stream, const EngineCopy& copy);
-  // What a stream of the application gets from now on waits until the word, of the segment, is at
-  // least `value`. The segment stays until it has passed, whatever becomes of the link.
+  // Makes later work of an application's stream wait until the word, in the segment, is at least
+  // `value`. The segment is kept until the stream has passed, even if the link ends before.
   Status enqueue_wait(cuda::Stream stream, cuda::DevicePtr word, uint64_t value);
-  // After a failure to enqueue: until what was enqueued before it on the stream has ended, or the
-  // context is lost. For streams that wait for nothing of the application's.
+  // After a failed enqueue: waits until earlier work on the stream has ended, or the context is
+  // lost. Only for streams that do not wait for work of the application.
   void quiesce(cuda::Stream stream);
-  // Held until no stream can touch it any more.
+  // Holds `memory` until no stream can access it any more.
   void keep(std::shared_ptr<void> memory);
-  // The device's address of a word in the segment, or in its pipes.
+  // The device address of a word in the segment or its pipes.
   cuda::DevicePtr address_of(const std::atomic<uint64_t>& word);
-  // The stream that fills (or drains) the pipes, for all transfers, as no line waits for anything
-  // of the application's. One, so that a span is drained while the next is copied: on two
-  // streams they share the link and end together. Makes the pipes known to the device, once.
+  // The stream that fills (or drains) the pipes, for all transfers: no pipe copy waits for work of
+  // the application. A single stream, so that a span is drained while the next one is copied; on
+  // two streams both would share the bandwidth and end together. Pins the pipes on first use.
   Result<cuda::Stream> line_stream(bool fills);
-  // The GPU's worker; null: small copies go by the engine, too.
+  // The GPU's worker; null: the copy engine does small copies, too.
   Worker* worker() const { return worker_.get(); }
   void use(std::shared_ptr<Worker> worker) { worker_ = std::move(worker); }
-  // A buffer for a batch, empty; null if there can be none.
+  // An empty buffer for a batch; null: none can be allocated.
   std::unique_ptr<BatchBuffer> take_batch_buffer();
-  // Not before the device has read it.
+  // Call only after the device has read the buffer.
   void give_batch_buffer(std::unique_ptr<BatchBuffer> buffer);
-  // The slab for what the other side stages to us: made on first use, null if it cannot be.
+  // The slab into which the peer stages, allocated on first use; null: it cannot be allocated or
+  // mapped.
   std::shared_ptr<const GpuExport> slab();
-  // False once making it has failed.
+  // False: allocating the slab has failed.
   bool may_have_slab() const { return !no_slab_.load(std::memory_order_relaxed); }
   bool has_slab() const { return slab_ != 0; }
   uint8_t* slab_part(uint64_t line) const {
@@ -87,7 +88,7 @@ class DeviceLink {
   Segment& segment_;
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<PinnedSegment> pinned_;
-  // Held while the driver makes something; never taken with the link's lock held.
+  // Held during driver allocations; never taken with the link's lock held.
   Mutex setup_mutex_;
   std::shared_ptr<cuda::Pinned> pinned_pipes_ OH_GUARDED_BY(setup_mutex_);
   cuda::Stream line_streams_[2] OH_GUARDED_BY(setup_mutex_) = {};

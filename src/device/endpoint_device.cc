@@ -14,7 +14,7 @@
 namespace oh {
 namespace {
 
-// How often exports are asked whether their memory is still there: a free is not observable.
+// Interval of the checks whether exported memory still exists: a free is not observable.
 constexpr int64_t kSweepTime = 100 * kMillisecond;
 
 // Endpoints of this process that are on a GPU.
@@ -49,10 +49,12 @@ Status EndpointDevice::open(const Config& config, std::shared_ptr<Node> node,
 }
 
 void EndpointDevice::start_worker(const Config& config) {
-  // Then a launch returns when the kernel has left, so no thread could give it a command.
+  // With CUDA_LAUNCH_BLOCKING a launch returns only when the kernel has ended, so no thread could
+  // give it a command.
   const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
   bool blocks = blocking && blocking[0] != '\0' && strcmp(blocking, "0") != 0;
-  // They take turns, and a kernel that waits takes the others' turn.
+  // Without MPS, processes share the GPU by time slices: a kernel that polls takes the time of the
+  // others.
   int sharing = gpu_->facts().mps ? 1
                                   : cuda::compute_processes(config.nvml_library,
                                                             cuda::uuid_text(gpu_->facts().uuid));

@@ -8,7 +8,7 @@
 namespace oh {
 namespace {
 
-// An event for the caller's stream, or the caller's event; nothing if that is done already.
+// An event for the caller's stream, or the caller's event; empty if the work is done already.
 Result<After> after_of(const std::shared_ptr<cuda::Gpu>& gpu, const AfterOption& option, bool ask) {
   if (option.kind == AfterOption::Kind::kNothing) return After();
   if (!gpu) {
@@ -43,7 +43,7 @@ Result<LocalBuffer> find(const std::shared_ptr<cuda::Gpu>& gpu, const void* data
   if (!gpu && option.kind == AfterOption::Kind::kNothing) return buffer;
   OH_ASSIGN_OR_RETURN(After after, after_of(gpu, option, how.ask));
   if (!data || size == 0) return buffer;
-  // Memory that peers know already costs one driver query, other memory two or more.
+  // Memory that is exported already costs one driver query, other memory two or more.
   buffer.exported = GpuExports::instance().find_known(gpu->driver(), data, size);
   if (buffer.exported) {
     buffer.near = buffer.exported->for_kernels && buffer.exported->device == gpu->facts().ordinal;

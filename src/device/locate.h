@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// locate(): where the memory of an operation is, and which earlier work it has to wait for.
+// locate(): finds where the memory of an operation is, and which earlier work it must wait for.
 //
-// Threading: any thread, without a link's lock: it asks the driver.
+// Threading: any thread, without a link's lock: it calls the driver.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,42 @@
 
 namespace oh {
 
-// The local memory of an operation. Of host memory nothing else is said: earlier work is done.
+// The local memory of an operation. For host memory only data and size are set: earlier work has
+// ended.
 struct LocalBuffer {
   const void* data = nullptr;
   uint64_t size = 0;
   bool on_device = false;
-  bool near = false;  // of the endpoint's device, not managed
+  bool near = false;  // on the endpoint's device, and not managed
   After after;
-  std::shared_ptr<const GpuExport> exported;  // where it is known to be
+  std::shared_ptr<const GpuExport> exported;  // null: not known
 };
 
 struct Locate {
-  // Ask whether earlier work is done already. Else the engine waits, which saves the question.
+  // Query whether earlier work is done already. Otherwise the copy engine waits for it, which saves
+  // the query.
   bool ask = true;
-  // Find the export: the other side may have to map it.
+  // Find the export: the peer may have to map the memory.
   bool exported = false;
-  // How long host memory waits for earlier work: the CPU knows of no events.
+  // How long the calling thread waits for earlier work on host memory.
   Deadline host = Deadline::never();
 };
 
-// `gpu`: the endpoint's, null for host memory only. OH_ERR_INVALID: it needs a GPU that is not
-// there; OH_ERR_FAULT: device memory that has been freed; OH_ERR_NOT_VIABLE: another device's.
+// `gpu`: the endpoint's; null: host memory only. OH_ERR_INVALID: the operation needs a GPU, and the
+// endpoint has none; OH_ERR_FAULT: the device memory has been freed; OH_ERR_NOT_VIABLE: only
+// another device can access it.
 Result<LocalBuffer> locate(const std::shared_ptr<cuda::Gpu>& gpu, const void* data, uint64_t size,
                            const AfterOption& after, const Locate& how);
 
-// Finds the export of a buffer on a device, if that has not been done.
+// Finds the export of a device buffer, unless it is known already.
 Status find_export(const cuda::Gpu& gpu, LocalBuffer* buffer);
 
-// Whether the endpoint's device reaches the memory: every engine of the process reaches what
-// cudaMalloc gives; everything else has access rights of its own.
+// Whether the endpoint's device can access the memory. Every copy engine of the process can access
+// cudaMalloc memory; other memory has its own access rights.
 Status check_device(const cuda::Gpu& gpu, const GpuExport& exported);
 
-// Whether the GPU's kernels reach memory of this process: its own, and of other devices what
-// cudaMalloc allocates. A copy from freed memory fails; a kernel's access destroys the context.
+// Whether the GPU's kernels can access memory of this process: the GPU's own memory, and cudaMalloc
+// memory of other devices. A copy from freed memory fails; a kernel access destroys the context.
 bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length);
 
 // Waits until earlier work is done. OH_ERR_TIMEOUT: `what` names the memory in the text.

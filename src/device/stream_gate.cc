@@ -12,7 +12,7 @@ bool is_over(const StreamGate& gate) {
   const uint64_t value = gate.word.host->load(std::memory_order_acquire);
   const uint64_t last = gate.last.load();
   if (value >= last) return true;
-  // A lost device writes nothing any more. Before it is open the request still knows the gate.
+  // A lost device never writes the word. Until the gate is open, the request still uses it.
   return last != StreamGate::kNever && value >= StreamGate::kOpen && gate.gpu->is_lost();
 }
 
@@ -43,10 +43,10 @@ Status StreamGates::enqueue(StreamGate* gate, cuda::Stream stream) {
   const std::shared_ptr<cuda::Gpu> gpu = gate->gpu;
   const cuda::DevicePtr word = gate->word.device;
   Status status = gpu->wait_word(stream, word, StreamGate::kOpen);
-  // With this the gate may be gone.
+  // After this store the gate may be destroyed.
   gate->last.store(status.ok() ? StreamGate::kPassed : StreamGate::kOpen);
   OH_RETURN_IF_ERROR(status);
-  // If this fails the word is never used again: when the stream has passed is not known.
+  // If this fails, the word is leaked: the host never learns that the stream has passed.
   return gpu->copy(stream, 0, 0, 0, nullptr, word, StreamGate::kPassed);
 }
 
@@ -60,10 +60,10 @@ Status StreamGates::enqueue(const std::shared_ptr<cuda::Gpu>& gpu, cuda::Stream 
     give(gate);
     return status;
   }
-  // is_over() takes it back where the device is lost.
+  // Opened, so that is_over() releases the gate if the device is lost.
   gate->open();
   gate->last.store(StreamGate::kPassed);
-  // If this fails the word is never used again, and the segment stays: see above.
+  // If this fails, the word is leaked and the segment is kept, as above.
   return gpu->copy(stream, 0, 0, 0, nullptr, passed, StreamGate::kPassed);
 }
 
@@ -79,10 +79,10 @@ void StreamGates::leave(std::shared_ptr<PinnedSegment> segment) {
 void StreamGates::close_unused() {
   std::vector<std::shared_ptr<PinnedSegment>> unused;
   MutexLock lock(mutex_);
-  // Unregistering waits for streams that stand, and the watcher, which calls this, lets those go
-  // whose peers are lost.
+  // Unregistering waits for blocked streams. The watcher, which calls this, unblocks the streams
+  // whose peers are lost, so it must not wait for them here.
   if (!gates_.empty()) return;
-  // What has no holder but us gets none: links and gates have their own.
+  // A segment referenced only by left_ gets no new reference: links and gates hold their own.
   auto first = std::partition(left_.begin(), left_.end(),
                               [](const auto& segment) { return segment.use_count() > 1; });
   std::move(first, left_.end(), std::back_inserter(unused));
@@ -98,7 +98,7 @@ void StreamGates::reap() {
     std::move(first, gates_.end(), std::back_inserter(over));
     gates_.erase(first, gates_.end());
   }
-  // The last holder of a Gpu calls the driver.
+  // Outside the lock: releasing the last reference to a Gpu calls the driver.
   for (const auto& gate : over) gate->gpu->give_word(gate->word);
 }
 

@@ -16,19 +16,19 @@ using kernels::WorkerPhase;
 using onehop::detail::Command;
 using onehop::detail::HostAtomics;
 
-constexpr uint32_t kShift = 8;  // commands under way: 256
+constexpr uint32_t kShift = 8;  // 256 commands in flight
 constexpr int64_t kIdle = 50 * kMicrosecond;
-// The kernel stays for the first half of each period at most.
+// The kernel runs during the first half of each period at most.
 constexpr int64_t kPeriod = 2 * kMillisecond;
 constexpr int64_t kStay = kPeriod / 2;
-// Less is not worth a call.
+// A shorter run is not worth a launch.
 constexpr int64_t kShortest = 100 * kMicrosecond;
 constexpr uint64_t kMost = 256;
-// Copies that come this close to each other are worth a call.
+// Copies that follow each other this closely are worth a launch.
 constexpr int64_t kOften = 50 * kMicrosecond;
 constexpr int64_t kLeaveTime = kSecond;
 
-// Each line of this has one writer.
+// Each cache line of this memory has one writer.
 constexpr size_t kSlotsAt = 0;
 constexpr size_t kThroughAt = kSlotsAt + (sizeof(onehop::detail::CommandSlot) << kShift);
 constexpr size_t kStateAt = kThroughAt + 64;
@@ -83,7 +83,7 @@ Worker::~Worker() {
   new Mapping(std::move(memory_));
 }
 
-// acquire: what the kernel wrote before it said so.
+// acquire: what the kernel wrote before the state is visible.
 uint64_t Worker::state() const {
   return HostAtomics::load_acquire(reinterpret_cast<const uint64_t*>(at(kStateAt)));
 }
@@ -111,15 +111,15 @@ bool Worker::give(const Command& command) {
     if (!onehop::detail::fits(kShift, position_, 1, through_)) return false;
   }
   onehop::detail::store_command<HostAtomics>(ring_, position_, command);
-  // Pairs with settle() of the kernel: it finds the command, or we find that it leaves.
+  // Pairs with the kernel's settle(): either the kernel sees the command, or this thread sees that
+  // the kernel is leaving.
   full_fence();
   if (state() != here && !taken_by_leaver()) return false;
   ++position_;
   return true;
 }
 
-// Whether a kernel that was about to exit still took the command at our position. Else the command
-// is withdrawn.
+// Whether an exiting kernel still took the command at position_. Otherwise withdraws the command.
 bool Worker::taken_by_leaver() {
   const uint64_t gone = kernels::worker_state(run_, WorkerPhase::kGone);
   const uint64_t position = position_;
@@ -159,7 +159,7 @@ void Worker::call() {
     may_return_ = now + static_cast<int64_t>(HostAtomics::load_relaxed(
                             reinterpret_cast<const uint64_t*>(at(kStayedAt))));
   }
-  // Of the clock that all processes of the host share.
+  // All processes of the host share this clock.
   const int64_t stay = kStay - now % kPeriod;
   const bool launches = often && away_ && now >= may_return_ && stay >= kShortest;
   if (launches) away_ = false;
@@ -169,7 +169,7 @@ void Worker::call() {
   // No other thread launches before this run has ended.
   Status launched = launch(run, static_cast<uint64_t>(stay));
   if (launched.ok()) return;
-  // The engine does the small copies from now on, and reports what is wrong with the GPU.
+  // The copy engine does small copies from now on, and reports errors of the GPU.
   OH_LOG(kDebug, "the worker of %s was not called: %s", gpu_->facts().name.c_str(),
          launched.text().c_str());
   lock_.lock();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worker of a GPU, from the host's side: small copies go to a kernel that runs already, in less
-// than half the time of the copy engine. It is launched while copies are frequent, stays for a
-// millisecond at most, and keeps away for as long: what others do with the GPU (the first launch of
-// a kernel, cudaFree) waits for kernels that run. All workers of a host stay and keep away at the
-// same times, by its clock, so that both directions of an exchange have theirs at once.
+// Worker: the host's side of a GPU's worker kernel, which does small copies in less than half the
+// time of the copy engine. The kernel is launched while copies are frequent. It runs for at most a
+// millisecond, then pauses for as long, since other uses of the GPU (the first launch of a kernel,
+// cudaFree) wait for running kernels. All workers of a host run in the same periods of its clock,
+// so that both directions of an exchange have a worker at the same time.
 //
-// Threading: any thread; one that finds another thread here takes the copy engine.
+// Threading: any thread; a thread that finds the worker in use by another takes the copy engine.
 #pragma once
 
 #include <memory>
@@ -22,15 +22,15 @@ namespace oh {
 
 class Worker {
  public:
-  // Longer copies are faster by the engine.
+  // Bytes. The copy engine is faster for longer copies.
   static constexpr uint64_t kLongest = 64 * 1024;
 
-  // The one of this GPU and process. The kernels must have been loaded.
+  // The worker of this GPU in this process. The kernels must have been loaded.
   static Result<std::shared_ptr<Worker>> of(const std::shared_ptr<cuda::Gpu>& gpu);
-  // Waits until the kernel has left.
+  // Waits up to 1 s until the kernel has ended.
   ~Worker();
 
-  // Addresses as the GPU sees them; behind the bytes `value` is written to `word`.
+  // Device addresses. After the bytes, `value` is written to `word`.
   struct Copy {
     uint64_t to = 0;
     uint64_t from = 0;
@@ -38,13 +38,14 @@ class Worker {
     cuda::DevicePtr word = 0;
     uint64_t value = 0;
   };
-  // Whether the kernel does it; else nothing happened. A lost context shows by stream() alone.
+  // Gives the copy to the kernel. False: nothing was done. Query stream() to detect a lost context.
   bool copy(const Copy& copy);
-  // A copy that it could have done went by the engine: calls the kernel, if they come often.
+  // Call when the copy engine did a copy that the worker could have done. Launches the kernel if
+  // such copies are frequent.
   void call();
-  // Whether all that it was given is done.
+  // Whether all copies given to the worker are done.
   bool is_idle();
-  // The kernel's own.
+  // The kernel's stream.
   cuda::Stream stream() const { return stream_; }
 
  private:
@@ -59,15 +60,15 @@ class Worker {
   std::shared_ptr<cuda::Gpu> gpu_;
   cuda::Stream stream_ = nullptr;
   Mapping memory_;
-  std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
+  std::shared_ptr<cuda::Pinned> pinned_;  // destroyed before the memory
   onehop::detail::CommandRing ring_{};
-  SpinLock lock_;  // copies only try it
+  SpinLock lock_;  // copy() only tries it
   uint64_t position_ OH_GUARDED_BY(lock_) = 0;
-  uint64_t through_ OH_GUARDED_BY(lock_) = 0;  // of the ring, as last looked up
+  uint64_t through_ OH_GUARDED_BY(lock_) = 0;  // of the ring, as last read
   uint64_t run_ OH_GUARDED_BY(lock_) = 0;
-  bool away_ OH_GUARDED_BY(lock_) = true;        // the last run was seen to be over
-  int64_t may_return_ OH_GUARDED_BY(lock_) = 0;  // not before
-  int64_t called_ OH_GUARDED_BY(lock_) = 0;      // when a copy last went by the engine
+  bool away_ OH_GUARDED_BY(lock_) = true;        // the last run was seen to have ended
+  int64_t may_return_ OH_GUARDED_BY(lock_) = 0;  // earliest next launch
+  int64_t called_ OH_GUARDED_BY(lock_) = 0;      // time of the last call()
 };
 
 }  // namespace oh

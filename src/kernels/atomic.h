@@ -16,10 +16,10 @@ inline constexpr char kAtomicKernel[] = "onehop_atomic";
 enum class AtomicKind : uint32_t { kAdd = 1, kCompareSwap = 2 };
 
 struct AtomicArgs {
-  uint64_t word;  // its address; 0: nothing is done
+  uint64_t word;  // device address; 0: no operation
   uint64_t value;
   uint64_t expected;  // of kCompareSwap
-  uint64_t before;    // where what was there goes; 0: nowhere
+  uint64_t before;    // device address for the previous value; 0: none
   AtomicKind kind;
   uint32_t reserved;
 };

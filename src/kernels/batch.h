@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches: one kernel copies many blocks, of any size and alignment. The host has divided them
-// among the workers (a warp each) by bytes; a worker walks through its share and copies piece by
-// piece. The same lines run on a device and in the fake driver, where a worker has one lane.
+// Batches: one kernel copies many blocks of any size and alignment. The host divides them among the
+// workers (a warp each) by bytes; each worker copies its share piece by piece. The same code runs
+// on a device and in the fake driver, where a worker has one lane.
 //
 //   shares      worker w copies from shares[w] to shares[w + 1]: block, and offset within it
-//   finished    in device memory, zero: the kernel's blocks that are through; zero again in the end
-//   word        in host memory: gets `value` when all bytes are in place, wherever they are
+//   finished    in device memory: the number of thread blocks that have ended; zero before and
+//               after the kernel
+//   word        in host memory: gets `value` when all bytes are in place
 //
-// In the order of a stream the blocks and shares are the kernel's argument: a graph has its own
-// copy of them, and nothing has to be kept, or told when all is done.
+// In a stream-ordered batch the blocks and shares are the kernel's argument. A graph has its own
+// copy of them, so the host keeps nothing and needs no completion.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +59,7 @@ struct StreamBatchArgs {
 };
 static_assert(sizeof(StreamBatchArgs) <= 32764, "a launch takes so many bytes");
 
-// copy(to, from, size) for each piece of the worker's share.
+// Calls copy(to, from, size) for each piece of the worker's share.
 template <typename Args, typename Copy>
 ONEHOP_BOTH void walk_share(const Args& args, uint32_t worker, const Copy& copy) {
   auto at = args.shares[worker];
@@ -67,7 +68,7 @@ ONEHOP_BOTH void walk_share(const Args& args, uint32_t worker, const Copy& copy)
   if (at.block >= behind) return;
   BatchBlock block = args.blocks[at.block];
   while (true) {
-    // On its way while this one is copied.
+    // Loads the next block's description while this block is copied.
     const BatchBlock next = at.block + 1 < behind ? args.blocks[at.block + 1] : block;
     const uint64_t upto = at.block == end.block ? end.offset : block.size;
     copy(block.to + at.offset, block.from + at.offset, upto - at.offset);

@@ -2,7 +2,7 @@
 #include "kernels/image.h"
 
 #if defined(OH_HAVE_KERNELS)
-// Laid into the library by image.S.in.
+// Embedded in the library by image.S.in.
 extern "C" const uint8_t oh_kernel_image_begin[];
 extern "C" const uint8_t oh_kernel_image_end[];
 #endif
@@ -13,7 +13,7 @@ ByteView kernel_image() {
 #if defined(OH_HAVE_KERNELS)
   return {oh_kernel_image_begin, static_cast<size_t>(oh_kernel_image_end - oh_kernel_image_begin)};
 #elif defined(OH_KERNELS_FOR_TESTS)
-  // The fake driver has the kernels itself and looks at no image; a real one refuses this.
+  // The fake driver implements the kernels itself and ignores the image; a real driver refuses it.
   static constexpr uint8_t kNone[] = "no kernels";
   return {kNone, sizeof(kNone)};
 #else

@@ -7,14 +7,14 @@
 
 namespace oh::kernels {
 
-// `of` threads, the calling one being the lane-th; whole warps.
+// `of` threads, in whole warps; the calling thread is number `at`.
 struct ThreadLanes {
   static constexpr unsigned kAtOnce = 8;
   unsigned at;
   unsigned of;
   __device__ unsigned lane() const { return at; }
   __device__ unsigned count() const { return of; }
-  // The next lane has it, but for the last one of the warp.
+  // The next lane of the warp holds the word; the last lane loads it.
   __device__ onehop::detail::Pair next(const onehop::detail::Pair& own,
                                        const onehop::detail::Pair* words, uint64_t i, bool valid,
                                        bool last) const {

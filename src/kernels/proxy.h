@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stream domain over a link that kernels may not use: a kernel hands the host a ticket for each
-// operation and waits for its answer. Each half of a lane has a queue of tickets, and so have the
-// signals, each slot that is waited for, and the puts: none waits for another.
+// The stream domain on a link that kernels cannot use: a kernel submits a ticket to the host for
+// each operation and waits for its answer. Each half of a lane has a ticket queue. So do the
+// signals sent, each signal slot that kernels wait for, and the one-sided operations. No queue
+// waits for another.
 //
 //   kernel, one block for each queue                 the host's progress thread
-//   takes a place whose last ticket has ended
-//   payload of a small send, fields, number ──────▶  takes them in the order of their numbers
-//                                                    executes it in the host domain
-//   leaves; waits only if it needs it  ◀───────────  payload of a small receive, fields, number
+//   reserves an entry whose last ticket has ended
+//   payload of a small send, fields, number ──────▶  takes tickets in the order of their numbers
+//                                                    executes each in the host domain
+//   ends; waits only for answers it needs ◀────────  payload of a small receive, fields, number
 //
-// A kernel that waits too long gives its ticket up: it says so and looks whether the host has taken
-// it; the host says that it takes it and looks whether it was given up, with a full fence between
-// at both sides. So what a kernel gave up untaken is not executed: models/proxy_ticket.pml.
+// A kernel that waits too long gives its ticket up: it writes `given_up`, then reads `taken`. The
+// host writes `taken`, then reads `given_up`. Each side has a full fence in between. So the host
+// never executes a ticket that the kernel gave up before it was taken: models/proxy_ticket.pml.
 //
-// Numbers come from the memory of the GPU, so a graph that is replayed has new ones.
+// Ticket numbers come from GPU memory, so a replayed graph gets new ones.
 #pragma once
 
 #include <cstdint>
@@ -26,70 +27,70 @@ namespace oh::kernels {
 inline constexpr char kProxyKernel[] = "onehop_proxy";
 inline constexpr unsigned kProxyThreads = 128;
 inline constexpr uint32_t kMostProxied = 128;  // operations of a launch
-inline constexpr uint32_t kTickets = 4;        // of one queue under way
+inline constexpr uint32_t kTickets = 4;        // in flight, per queue
 inline constexpr uint64_t kProxySmall = 16 * 1024;
 
-// Queues: what each lane sends, what each receives, what is signalled, each slot that is waited
-// for, what is put, got, and changed by atomic operations.
+// Queues: the sends of each lane, the receives of each lane, the signals sent, the waits for each
+// signal slot, and all puts, gets and atomic operations.
 inline constexpr uint32_t kProxyLanes = 2 * OH_LANES;
 inline constexpr uint32_t kSignalQueue = kProxyLanes;
 inline constexpr uint32_t kWaitQueues = kSignalQueue + 1;
 inline constexpr uint32_t kMoveQueue = kWaitQueues + onehop::detail::kSignalSlots;
 inline constexpr uint32_t kProxyQueues = kMoveQueue + 1;
 
-// Where a put goes, a get comes from, or an atomic operation is: a region of the peer's as its
-// owner names it, and where in that.
+// The remote place of a put, get or atomic operation: a region of the peer, as its owner identifies
+// it, and an offset in it.
 inline constexpr uint64_t kOfGet = uint64_t{1} << 63;
 inline constexpr uint64_t kOfAdd = uint64_t{1} << 62;
 inline constexpr uint64_t kOfCompareSwap = uint64_t{1} << 61;
 struct ProxyPlace {
-  uint64_t region;  // its index, with one of these; of a put none
+  uint64_t region;  // its index, with one of these flags; a put has none
   uint64_t version;
   uint64_t offset;
 };
 
-// By the kernel, 64 bytes in host memory.
+// Written by the kernel, in host memory.
 struct alignas(64) Ticket {
-  uint64_t data;        // device address; 0: the bytes are in the payload; of signals: the slot;
-                        // of atomic operations: the value
-  uint64_t bytes;       // of the message, or of the receive's memory; of signals: their count;
-                        // of kOfCompareSwap: what is expected
-  uint64_t asked;       // the size that was read on the device, where it is more than the buffer
-  uint64_t timeout_ns;  // from when the host has it
-  uint64_t number;      // 1 + its own, behind the rest
-  ProxyPlace place;     // of kMoveQueue
+  uint64_t data;        // device address; 0: the bytes are in the payload; signals: the slot;
+                        // atomic operations: the operand
+  uint64_t bytes;       // of the message or the receive buffer; signals: their count;
+                        // kOfCompareSwap: the expected value
+  uint64_t asked;       // size read on the device, if larger than the buffer; else 0
+  uint64_t timeout_ns;  // counted from when the host takes the ticket
+  uint64_t number;      // 1 + the ticket's number; written last
+  ProxyPlace place;     // kMoveQueue only
 };
 static_assert(sizeof(Ticket) == 64, "one line");
-// By the host.
+// Written by the host.
 struct alignas(64) TicketAnswer {
-  uint64_t bytes;   // that came; of atomic operations: what was there
+  uint64_t bytes;   // received; atomic operations: the previous value
   uint64_t fault;   // an oh_lane_fault
-  uint64_t number;  // as the ticket's, behind the rest
-  uint64_t taken;   // number of the ticket that the host executes, or refuses; before the rest
+  uint64_t number;  // as in the ticket; written last
+  uint64_t taken;   // as in the ticket that the host executes or refuses; written first
 };
 struct TicketQueue {
   Ticket tickets[kTickets];
   TicketAnswer answers[kTickets];
-  // By kernels. An oh_lane_fault: one went on without a place, or without the answer of a ticket
-  // that the host had taken.
+  // Written by kernels. An oh_lane_fault: a kernel gave up without an entry, or without the answer
+  // to a ticket that the host had taken.
   alignas(64) uint64_t gave_up;
-  uint64_t given_up[kTickets];  // number of the ticket whose kernel waits for it no longer
+  uint64_t given_up[kTickets];  // 1 + the number of the ticket that its kernel gave up
 };
 struct ProxyPage {
-  alignas(64) uint64_t abort;  // by the host: it takes nothing any more
+  alignas(64) uint64_t abort;  // written by the host: it takes no more tickets
   TicketQueue queues[kProxyQueues];
 };
 
-// In the memory of the GPU.
+// In GPU memory.
 struct alignas(64) TicketCursor {
   uint64_t next;            // number of the next ticket
-  uint64_t left[kTickets];  // 1 + the number whose kernel is through with the place
+  uint64_t left[kTickets];  // 1 + the last number whose kernel is done with the entry
 };
 
 struct ProxyOp {
   uint64_t page;     // ProxyPage, as the GPU sees it
   uint64_t queue;    // TicketQueue
-  uint64_t payload;  // kTickets times kProxySmall bytes; 0: it has none
+  uint64_t payload;  // kTickets times kProxySmall bytes; 0: the queue has none
   uint64_t cursor;   // TicketCursor
   uint64_t data;
   uint64_t bytes;
@@ -98,7 +99,7 @@ struct ProxyOp {
   uint64_t timeout_ns;
   ProxyPlace place;  // of kMoveQueue
   uint32_t index;    // of the queue
-  uint32_t block;    // of the grid; those of one queue follow each other in the same
+  uint32_t block;    // of the grid; operations of one queue run in order in one block
 };
 static_assert(sizeof(ProxyOp) == 104, "arguments of kernels are small");
 
@@ -108,13 +109,13 @@ struct ProxyArgs {
 };
 static_assert(sizeof(ProxyArgs) <= 32764);
 
-// How much longer than an operation's own deadline a kernel waits for the host, which ends the
-// operation at that deadline: only when the host does not come. Once more as long where it has
-// come.
+// How many ns a kernel waits for the host beyond the operation's own timeout. The host ends the
+// operation at its deadline, so this time only passes if the host does not respond. If the host has
+// taken the ticket, the kernel waits once more as long.
 inline constexpr uint64_t kHostIsGone = 10'000'000'000;
 
 struct PageLimits {
-  static constexpr uint32_t kLook = 64;  // polls, which are of the host's memory themselves
+  static constexpr uint32_t kLook = 64;  // polls; each one already reads host memory
   const ProxyPage* page;
   uint64_t limit;
   ONEHOP_PROTOCOL const uint64_t* abort() const { return &page->abort; }
@@ -125,7 +126,7 @@ using ProxyPatience = onehop::detail::BasicPatience<A, PageLimits>;
 
 inline constexpr uint64_t kNoTicket = UINT64_MAX;
 
-// A number whose place is free, for the caller alone; kNoTicket: the wait for it is over.
+// Reserves a number whose entry is free. kNoTicket: the wait for it has timed out or was aborted.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t take_number(const TicketQueue& queue, TicketCursor* cursor,
                                      ProxyPatience<A>& patience) {
@@ -133,7 +134,7 @@ ONEHOP_PROTOCOL uint64_t take_number(const TicketQueue& queue, TicketCursor* cur
   while (true) {
     const uint64_t place = number % kTickets;
     const uint64_t before = number < kTickets ? 0 : number - kTickets + 1;
-    // Acquire: neither the host nor the kernel before is at the place any more.
+    // Acquire: neither the host nor the previous kernel accesses the entry any more.
     const bool free = A::load_acquire(&queue.answers[place].number) >= before &&
                       A::load_acquire(&cursor->left[place]) >= before;
     if (!free) {
@@ -147,13 +148,13 @@ ONEHOP_PROTOCOL uint64_t take_number(const TicketQueue& queue, TicketCursor* cur
   }
 }
 
-// Waits for the answer of a ticket. False: it has gone on without.
+// Waits for the answer to a ticket. False: it has given the ticket up, or the wait was aborted.
 template <typename A>
 ONEHOP_PROTOCOL bool await_answer(TicketQueue* queue, uint64_t number, ProxyPatience<A>& patience) {
   const uint64_t place = number % kTickets;
   const TicketAnswer* answer = &queue->answers[place];
   bool gives_up = false;
-  // Acquire: what came is in the payload, or in place.
+  // Acquire: the received bytes are in the payload or the buffer.
   while (A::load_acquire(&answer->number) != number + 1) {
     if (!patience.over()) continue;
     if (patience.fault != OH_LANE_TIMEOUT) return false;
@@ -163,7 +164,8 @@ ONEHOP_PROTOCOL bool await_answer(TicketQueue* queue, uint64_t number, ProxyPati
     }
     gives_up = true;
     A::store_relaxed(&queue->given_up[place], number + 1);
-    // Pairs with ProxyMemory::take(): either the host finds it given up, or we find it taken.
+    // Pairs with ProxyMemory::take(): either the host sees the ticket given up, or the kernel sees
+    // it taken.
     A::full_fence();
     if (A::load_relaxed(&answer->taken) != number + 1) return false;
     patience.begin_again();
@@ -171,7 +173,7 @@ ONEHOP_PROTOCOL bool await_answer(TicketQueue* queue, uint64_t number, ProxyPati
   return true;
 }
 
-// By all threads of the group.
+// Called by all threads of the group.
 template <typename A, typename G>
 ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
   const auto* page = reinterpret_cast<const ProxyPage*>(op.page);
@@ -190,7 +192,8 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
   if (group.leads()) {
     ProxyPatience<A> patience{{page, op.timeout_ns}};
     number = take_number<A>(*queue, cursor, patience);
-    // The host fails the half. Nothing was handed to it.
+    // No ticket was submitted. The host sees `gave_up` and fails the half; on other queues it
+    // reports an error.
     if (patience.fault == OH_LANE_TIMEOUT) A::store_release(&queue->gave_up, patience.fault);
   }
   number = group.share(number);
@@ -202,7 +205,7 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
   group.sync();
   uint64_t fault = OH_LANE_OK;
   uint64_t came = 0;
-  // Its bytes are in the payload, or it has none: the stream goes on.
+  // A small send, whose bytes are in the payload, and a signal do not wait: the stream goes on.
   const bool waits = !(sends && small) && op.index != kSignalQueue;
   if (group.leads()) {
     Ticket* ticket = &queue->tickets[place];
@@ -215,7 +218,7 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
       A::store_relaxed(&ticket->place.version, op.place.version);
       A::store_relaxed(&ticket->place.offset, op.place.offset);
     }
-    // The whole group's payload, too. Pairs with Proxy::take().
+    // Orders the payload written by the whole group, too. Pairs with ProxyMemory::ticket().
     A::fence();
     A::store_behind_fence(&ticket->number, number + 1);
     const bool never = op.timeout_ns > UINT64_MAX - kHostIsGone;
@@ -232,7 +235,7 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
   group.sync();
   if (!group.leads()) return;
   if (op.size_to != 0) A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), came);
-  // Release: all reads of the place are over. Pairs with take_number().
+  // Release: all reads of the entry have ended. Pairs with take_number().
   A::store_release(&cursor->left[place], number + 1);
 }
 

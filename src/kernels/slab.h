@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The slab: what a side of a link has in its device memory for kernels, mapped by the other side.
+// The slab: device memory that one side of a link provides for kernels, mapped by the peer.
 //
-//   0        signals: what arrived, what was taken, teams, waits    LaneSignals
+//   0        signals: arrived, taken, teams, waits                  LaneSignals
 //   4 KiB    memory of each lane, 2 KiB apart: cursors and words     LaneMemory
-//   40 KiB   the peer's memory that is mapped here, for our kernels  ImportTable
-//   64 KiB   lines of each lane; of narrow ones with their chunks
-//   behind   chunks of the wide lanes, which take the rest
+//   40 KiB   peer memory mapped here, for the kernels of this side   ImportTable
+//   64 KiB   lines of each lane; narrow lanes: also their chunks
+//   then     chunks of the wide lanes, in the rest of the slab
 //
-// Lane 0 is wide: messages that are large and cannot be put run at full speed there. The others
-// are, too, where the slab has room for it.
+// Lane 0 is wide: on it, large messages that cannot be put run at full bandwidth. The other lanes
+// are wide, too, if the slab has room.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ inline constexpr uint64_t kWideLines = uint64_t{16} << kWideRing;
 inline constexpr uint64_t kNarrowLane =
     (uint64_t{16} << kNarrowRing) + (uint64_t{kNarrowSlots} << kNarrowChunk);
 inline constexpr uint64_t kLeastWideChunks = uint64_t{kLeastWideSlots} << kLeastWideChunk;
-// Where the chunks of wide lanes begin: of lane 0 alone, or of all.
+// Offset of the wide lanes' chunks: if only lane 0 is wide, and if all lanes are.
 inline constexpr uint64_t kChunksOfOneAt = kLinesAt + kWideLines + (OH_LANES - 1) * kNarrowLane;
 inline constexpr uint64_t kChunksOfAllAt = kLinesAt + OH_LANES * kWideLines;
 inline constexpr uint64_t kLeastSlab = 2048 * kKiB;
@@ -68,7 +68,7 @@ ONEHOP_PURE LanePlace lane_place(uint64_t slab, uint32_t lane) {
     place.lines = kLinesAt + lane * kWideLines;
     place.ring_shift = kWideRing;
     const uint64_t room = all ? (slab - kChunksOfAllAt) / OH_LANES : slab - kChunksOfOneAt;
-    // Two for each block of a large message: it fills one while the other one is emptied.
+    // Two chunks for each block of a large message: it fills one while the other one is emptied.
     const bool two = room >= uint64_t{kMostWideSlots} << kLeastWideChunk;
     place.chunk_slots = two ? kMostWideSlots : kLeastWideSlots;
     place.chunk_shift = kLeastWideChunk;

@@ -14,33 +14,35 @@ using onehop::detail::DeviceAtomics;
 using onehop::detail::sync_cluster;
 using onehop::detail::wait_for_cluster;
 
-// The blocks of one operation. Each is a team, or each cluster of them, which shares its leader's
-// values and its doubts through the memory of its blocks: one barrier, where teams would look at
-// global memory.
+// The blocks of one operation. Each block, or each cluster of blocks, is a team. A cluster shares
+// its leader's values and its votes through the shared memory of its blocks with one barrier,
+// whereas separate teams would poll global memory.
 //
-// One of a kernel, from its begin on: the places are the block's, and it alone knows whose turn it
-// is.
+// A kernel constructs one of these at its start: the shared variables are the block's, and only
+// this object records which of two places is next.
 struct Teams {
   uint32_t at = 0;
   uint32_t of = 0;
   uint32_t share_turn = 0;
   uint32_t any_turn = 0;
-  bool last = true;  // of the team's operations in this launch
-  bool met = false;  // the blocks of the cluster, before one writes into another's memory
+  bool last = true;  // this is the team's last operation in the launch
+  bool met = false;  // all blocks of the cluster run: their memory may be written
 
   __device__ static uint64_t* doubts() {
     __shared__ uint64_t places[2];
     return places;
   }
-  // No block's memory is written before the block runs: the first share() waits for that.
+  // A block's shared memory may be written only once the block runs; the first share() waits for
+  // that.
   __device__ Teams() {
     if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
     if (cluster_size() > 1) arrive_at_cluster();
   }
   Teams(const Teams&) = delete;
   Teams& operator=(const Teams&) = delete;
-  // The kernel may have begun before the one before it in the stream has ended, and so may the one
-  // behind it when all of this one's blocks have said so: two are there at most.
+  // Programmatic dependent launch: this kernel may begin before the previous one in the stream has
+  // ended, and the next one may begin once all blocks of this one have called let_next(). So at
+  // most two kernels overlap.
   __device__ static void follow() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -60,7 +62,7 @@ struct Teams {
   __device__ bool leads() const { return threadIdx.x == 0 && cluster_rank() == 0; }
 
 #if __CUDA_ARCH__ >= 900
-  // Into the same variable of every block.
+  // Stores into the same shared variable of every block of the cluster.
   __device__ static void tell_all(const uint64_t* variable, uint64_t value) {
     const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(variable));
     for (uint32_t i = 0; i < cluster_size(); ++i) {
@@ -79,8 +81,8 @@ struct Teams {
   __device__ BlockOfCluster part() const { return {}; }
 
   __device__ void sync() const { cluster_size() == 1 ? __syncthreads() : sync_cluster(); }
-  // Both in turns, so that a value is read by all before its place is written again: between two
-  // of one place there is a barrier.
+  // any() and share() alternate between two places: all threads read a value before its place is
+  // written again, since a barrier lies in between.
   __device__ bool any(bool flag) {
     const bool here = __syncthreads_or(flag) != 0;
     if (cluster_size() == 1) return here;
@@ -122,7 +124,7 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
   for (uint32_t i = 0; i < args.count; ++i) {
     if (takes_part(args.ops[i])) last = i;
   }
-  // Those of one lane follow each other, in the same blocks.
+  // Operations on one half of a lane run one after the other, in the same blocks.
   for (uint32_t i = 0; i < args.count; ++i) {
     const StreamOp& op = args.ops[i];
     if (!takes_part(op)) continue;
@@ -135,7 +137,7 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
 
 }  // namespace
 
-// One block a processor is enough: for two of them the compiler would spill registers on sm_80.
+// One block per SM is enough: for two the compiler would spill registers on sm_80.
 #define ONEHOP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations of the stream domain as kernels carry them out, one or many in a launch; and how lanes
-// begin an epoch. The same lines run on a device and in the fake driver.
+// Device code of the stream domain's operations, one or many in a launch, and of lane resets. The
+// same code runs on a device and in the fake driver.
 //
-// A kernel has as many teams as its operations together, and each operation knows its own. A team
-// is a block, or a cluster of them.
+// A kernel has the teams of all its operations; each operation holds the range of its own. A team
+// is a block, or a cluster of blocks.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +23,21 @@ inline constexpr char kLanesKernel[] = "onehop_lanes";
 inline constexpr unsigned kStreamThreads = 512;
 inline constexpr unsigned kLanesThreads = 512;
 inline constexpr uint32_t kFew = 8;
-inline constexpr uint32_t kMany = 128;  // 24 KiB of arguments; a launch takes 32,764 bytes
+inline constexpr uint32_t kMany = 128;  // 24 KiB of arguments; a launch takes at most 32,764 bytes
 
 enum class StreamKind : uint32_t { kSend = 1, kRecv = 2, kSignal = 3, kWait = 4 };
 
 struct StreamOp {
   oh_lane_handle lane;
   uint64_t data;
-  uint64_t bytes;      // of the message, at most; of signals: their count
-  uint64_t size_from;  // device address of the size; 0: it is `bytes`
-  uint64_t size_to;    // where the size of what came goes; 0: nowhere
-  uint64_t offset;     // of a receive's memory in the region
-  uint32_t region;     // 0: none, the peer does not map it
+  uint64_t bytes;      // of the message, at most; signals: their count
+  uint64_t size_from;  // device address of the size; 0: the size is `bytes`
+  uint64_t size_to;    // device address for the received size; 0: none
+  uint64_t offset;     // of the receive buffer in the region
+  uint32_t region;     // of the receive buffer; 0: the peer does not map it
   StreamKind kind;
-  uint32_t slot;   // of signals
-  uint32_t first;  // team of the grid
+  uint32_t slot;   // signal slot
+  uint32_t first;  // first team in the grid
   uint32_t teams;
   uint32_t reserved;
 };
@@ -56,7 +56,7 @@ struct StreamManyArgs {
 };
 static_assert(sizeof(StreamManyArgs) <= 32764);
 
-// By all threads of the operation's teams.
+// Called by all threads of the operation's teams.
 template <typename A, typename G>
 ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
   const bool speaks = group.leads() && group.team() == 0;
@@ -104,22 +104,22 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
   }
 }
 
-// The steps by which an epoch of a lane ends and the next begins.
+// The steps from one epoch of a lane to the next.
 enum class LanesStep : uint32_t {
-  kLook = 0,   // changes nothing
-  kStop = 1,   // no kernel takes it any more
-  kBegin = 2,  // all of it is zero, but for the epoch: still no kernel takes it
+  kLook = 0,   // changes nothing: only reads the states
+  kStop = 1,   // kernels can no longer take the lane
+  kBegin = 2,  // zeroes the lane and sets the epoch; kernels still cannot take it
   kOpen = 3,
-  kImport = 4,  // of the table, not of a lane: writes an entry
+  kImport = 4,  // not of a lane: writes an entry of the import table
 };
 
-// What the kernel found, in host memory: the states of both halves before the step.
+// The kernel's answer, in host memory: the states of both halves before the step.
 struct alignas(64) LanesAnswer {
   uint64_t states[2];
-  uint64_t serial;  // of the launch, behind the rest
+  uint64_t serial;  // of the launch; written last
 };
 
-// A block for each lane, from `lane` on.
+// One block for each lane, from `lane` on.
 struct LanesArgs {
   uint64_t slab;  // device address
   uint64_t slab_bytes;
@@ -129,13 +129,13 @@ struct LanesArgs {
   uint32_t epoch;
   LanesStep step;
   uint32_t blocks;
-  uint64_t place;  // of kImport: which entry, and what it is from now on
+  uint64_t place;  // kImport: index of the entry; then its new contents
   uint64_t number;
   uint64_t size;
   uint64_t base;
 };
 
-// By all threads of one block.
+// Called by all threads of one block.
 template <typename A, typename G>
 ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
   using namespace onehop::detail;
@@ -165,10 +165,11 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
   for (uint32_t side = 0; side < 2; ++side) {
     LaneHalf* half = halves[side];
     const uint64_t change = args.step == LanesStep::kStop ? kFailed : 0;
-    // Release: an operation that takes the half behind this finds what kernels of this stream wrote
-    // before. Acquire: one that gave it back before this has put all its bytes.
+    // Release: an operation that takes the half later sees what kernels of this stream wrote
+    // before. Acquire: an operation that released the half earlier has put all its bytes.
     A::store_relaxed(&answer->states[side], A::fetch_or_ordered(&half->state, change));
-    // A refused kernel marks it busy for a moment, which kernels that come now must not see.
+    // A refused kernel sets kBusy for a moment. kFailed is cleared only while kBusy is clear, so
+    // that later kernels do not find the half busy.
     uint64_t state = A::load_relaxed(&half->state);
     while (args.step == LanesStep::kOpen && (state & kFailed) != 0) {
       const uint64_t closed = state & ~kBusy;
@@ -180,8 +181,8 @@ ONEHOP_PROTOCOL void run_lanes(const LanesArgs& args, uint32_t lane, G& group) {
     A::store_relaxed(&half->chunks, 0);
     A::store_relaxed(&half->through, 0);
     A::store_relaxed(&half->routed, 0);
-    // No kernel has it, so a mark is of a kernel that ended with the half, or of a refused one,
-    // which does not touch another epoch's mark.
+    // No kernel holds the half. kBusy may be left by a kernel that ended while holding it, or set
+    // by a refused kernel, which does not clear the mark of another epoch.
     A::store_relaxed(&half->state, make_state(static_cast<uint8_t>(args.epoch), 0) | kFailed);
   }
   A::store_release(&answer->serial, args.serial);

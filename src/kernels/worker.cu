@@ -17,7 +17,7 @@ using onehop::detail::kLaneWords;
 
 constexpr unsigned kAll = ~0u;
 
-// What the first warp has the others do.
+// The first warp's order to the other warps.
 struct Order {
   Command command;
   bool leave;
@@ -29,7 +29,7 @@ __device__ void copy(const Command& command, unsigned threads) {
                                 reinterpret_cast<const uint8_t*>(command.source), command.bytes);
 }
 
-// The first warp, which alone looks at the ring; for larger copies it calls the others.
+// The first warp. It alone polls the ring, and it wakes the other warps for larger copies.
 struct FirstWarp {
   const CommandRing& ring;
   Order* order;
@@ -52,7 +52,7 @@ struct FirstWarp {
       words[i] = __shfl_sync(kAll, payload[i % kLaneWords], i / kLaneWords);
     }
     memcpy(command, words, sizeof(words));
-    // What the lanes acquired is visible to all.
+    // What the lanes acquired is visible to the whole warp.
     __syncwarp();
     return true;
   }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worker: a kernel of one block that stays on the GPU while messages come often, takes commands
-// from host memory (onehop/detail/command.h), copies, and writes their done words. It leaves by
-// itself, soon: others must not wait for it.
+// The worker: a kernel of one block that stays on the GPU while messages are frequent. It takes
+// commands from host memory (onehop/detail/command.h), copies, and writes their done words. It soon
+// exits by itself, since other work may wait for it.
 //
 //   state   run 56 | phase 8      in host memory; run: the number of the launch
 //
-//   HERE ──▶ LEAVING ──▶ GONE     LEAVING: one more look at the ring. A command is executed if its
-//                                 writer fences and still finds HERE; after GONE none is.
+//   HERE ──▶ LEAVING ──▶ GONE     LEAVING: empties the ring once more. A command is executed if its
+//                                 writer still reads HERE after a full fence; after GONE none is.
 //
-// The same lines run on a device and in the fake driver, where the team is one thread.
+// The same code runs on a device and in the fake driver, where the team is one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace oh::kernels {
 
 inline constexpr char kWorkerKernel[] = "onehop_worker";
 inline constexpr unsigned kWorkerThreads = 512;
-// Up to here one warp copies: to call the others costs more.
+// Up to this size one warp copies: waking the other warps costs more.
 inline constexpr uint64_t kOneWarp = 4096;
 
 enum WorkerPhase : uint64_t { kHere = 1, kLeaving = 2, kGone = 3 };
@@ -30,24 +30,24 @@ ONEHOP_PURE uint64_t worker_state(uint64_t run, WorkerPhase phase) { return run 
 struct WorkerArgs {
   onehop::detail::CommandRing ring;
   uint64_t* state;
-  uint64_t* stayed;  // nanoseconds, written before GONE
+  uint64_t* stayed;  // nanoseconds that it ran; written before GONE
   uint64_t run;
-  uint64_t idle;  // nanoseconds without a command, then it leaves
-  uint64_t stay;  // nanoseconds in any case
-  uint64_t most;  // commands in any case
+  uint64_t idle;  // nanoseconds without a command until it exits
+  uint64_t stay;  // most nanoseconds that it runs
+  uint64_t most;  // most commands
 };
 
-// A team has, for all its threads at once:
-//   read(position, command)      whether the command is there; then all have it
-//   carry_out(command)           copies; behind it, one thread's fence orders what all wrote
-//   finish(position, command)    done word and `through`, by one thread
-//   say(word, value)             a release, by one thread
-//   settle()                     orders what was said against the reads that follow
+// A team has these calls, which all its threads make together:
+//   read(position, command)      whether the command has arrived; if so, all threads get it
+//   carry_out(command)           copies; a later fence by one thread orders the writes of all
+//   finish(position, command)    one thread writes the done word and `through`
+//   say(word, value)             one thread stores with release
+//   settle()                     orders earlier say() calls before the reads that follow
 //   now()                        nanoseconds
 //   begin()                      the position to begin at
 template <typename Team>
 ONEHOP_BOTH void serve(const WorkerArgs& args, Team&& team) {
-  // Launches follow each other in a stream: what the one before was through with is known.
+  // Launches run in stream order, so the position that the previous one reached is known.
   uint64_t position = team.begin();
   const uint64_t start = team.now();
   uint64_t heard = start;

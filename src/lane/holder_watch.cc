@@ -9,7 +9,8 @@ namespace oh {
 namespace {
 constexpr int64_t kFirstPause = 200 * kMicrosecond;
 constexpr int64_t kMostPause = 20 * kMillisecond;
-// Kernels that wait end within it. Recording the event earlier could invalidate a capture.
+// Waiting kernels end within this time. Recording the event can invalidate a capture, so it is
+// recorded only afterwards.
 constexpr int64_t kGraceTime = 50 * kMillisecond;
 }  // namespace
 
@@ -21,7 +22,7 @@ bool HolderWatch::is_over(const std::shared_ptr<cuda::Gpu>& gpu) {
     return complete.ok() && *complete;
   }
   if (now - since_ < kGraceTime) return false;
-  since_ = now;  // after a failure too: try again later
+  since_ = now;  // also after a failure: retry later
   Result<cuda::Event> event = gpu->event_behind_all();
   if (event.ok()) all_ = After(gpu, *event, /*owned=*/true);
   return false;

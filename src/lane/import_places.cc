@@ -27,7 +27,7 @@ std::vector<ImportPlaces::Write> ImportPlaces::remove(uint64_t number) {
   std::vector<Write> writes;
   uint32_t gap = find(number);
   if (entries_[gap].number == 0) return writes;
-  // Each entry behind the gap that a look-up would no longer reach moves into it.
+  // Each later entry that a lookup would no longer reach moves into the gap.
   for (uint32_t at = distance(0, gap + 1); entries_[at].number != 0; at = distance(0, at + 1)) {
     if (distance(entries_[at].number, at) < distance(gap, at)) continue;
     entries_[gap] = entries_[at];

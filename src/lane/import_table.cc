@@ -20,7 +20,7 @@ void ImportTable::add(const ImportPlaces::Entry& entry, std::shared_ptr<void> ho
   (void)write_all();
 }
 
-// A launch can fail for lack of memory: settle() releases nothing before all is written.
+// A launch can fail for lack of memory; settle() releases nothing until all writes are launched.
 bool ImportTable::write_all() {
   while (!writes_.empty() && commands_.write_import(writes_.front()).ok()) writes_.pop_front();
   return writes_.empty();
@@ -63,7 +63,7 @@ bool ImportTable::senders_left() {
       uint64_t state = 0;
       if (!commands_.looked(look_, lane, &state)) return false;
       if (seen_[lane] == UINT64_MAX) seen_[lane] = state;
-      // A half that fails is still its holder's.
+      // Its holder keeps a half that fails, so kFailed does not mean progress.
       if ((state & kBusy) == 0 || ((state ^ seen_[lane]) & ~kFailed) != 0) seen_[lane] = 0;
       all_left = all_left && seen_[lane] == 0;
     }

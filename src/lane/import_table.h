@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ImportTable: the peer's memory that kernels may put into, by its number. Kernels read the table
-// in the slab while it changes; an entry that is removed keeps its memory until no kernel that
-// began before can still use it.
+// ImportTable: the peer's memory that kernels may put into, keyed by region number. Kernels read
+// the table in the slab while it changes. The memory of a removed entry stays mapped until no
+// kernel that began before the removal can still use it.
 //
 // Threading: any thread.
 #pragma once
@@ -24,12 +24,12 @@ class ImportTable {
   // `holder` keeps the memory mapped. When the table is full the entry is left out: messages to
   // such memory are staged.
   void add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder);
-  // Kernels that begin later do not use it; settle() must follow.
+  // Kernels that begin later do not find the entry. Call settle() afterwards.
   void remove(uint64_t number);
-  // Releases removed entries that no kernel uses. False: some are left, or are not overwritten yet;
-  // call again. `lost`: the GPU is, and no kernel runs.
+  // Releases removed entries that no kernel uses. False: some remain, or are not overwritten yet;
+  // call again. `lost`: the GPU is lost, so no kernel runs.
   bool settle(bool lost);
-  // Kernels that do not end may use all of it: nothing of it is ever released.
+  // Never releases the memory: kernels that do not end may use all of it.
   void leak();
 
  private:
@@ -42,15 +42,16 @@ class ImportTable {
 
   LaneCommands& commands_;
   Mutex mutex_;  // held while the table is written
-  // In order, from the first whose launch failed: the next call tries again.
+  // Writes whose launch has not succeeded, in order; the next call retries them.
   std::deque<ImportPlaces::Write> writes_ OH_GUARDED_BY(mutex_);
   std::vector<Import> imports_ OH_GUARDED_BY(mutex_);
   ImportPlaces places_ OH_GUARDED_BY(mutex_) = ImportPlaces(kernels::kImportShift);
-  // Removed: until every sender was seen idle, or further than it was.
+  // Memory of removed entries. leaving_ is released once every sender was seen idle or further on;
+  // the memory in removed_ moves to leaving_ then.
   std::vector<std::shared_ptr<void>> removed_ OH_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<void>> leaving_ OH_GUARDED_BY(mutex_);
-  uint64_t look_ OH_GUARDED_BY(mutex_) = 0;             // serial of the look in progress; 0: none
-  uint64_t seen_[OH_LANES] OH_GUARDED_BY(mutex_) = {};  // states of senders; 0: it has left
+  uint64_t look_ OH_GUARDED_BY(mutex_) = 0;             // serial of the query in progress; 0: none
+  uint64_t seen_[OH_LANES] OH_GUARDED_BY(mutex_) = {};  // senders' first states; 0: has left
 };
 
 }  // namespace oh

@@ -80,7 +80,8 @@ bool LaneCommands::looked(uint64_t serial, uint32_t lane, uint64_t* sender) cons
   return true;
 }
 
-// A kernel writes the entry, in stream order: a copy engine does not order what kernels see.
+// A kernel writes the entry, in stream order: writes of a copy engine are not ordered for kernels
+// that read the table meanwhile.
 Status LaneCommands::write_import(const ImportPlaces::Write& write) {
   kernels::LanesArgs args{};
   args.slab = target_.slab;

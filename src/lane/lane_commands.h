@@ -19,13 +19,13 @@ namespace oh {
 
 class LaneCommands {
  public:
-  // Where the answers are: pinned, zero. Looks have answers of their own: a step may be in
-  // progress.
+  // The kernel's answers, in pinned memory that is zero at first. Queries have their own answers,
+  // since a step may be in progress.
   struct Answers {
     kernels::LanesAnswer steps[OH_LANES];
     kernels::LanesAnswer looks[OH_LANES];
   };
-  // What the kernel works on.
+  // The kernel, and the memory that it works on.
   struct Target {
     std::shared_ptr<cuda::Gpu> gpu;
     cuda::Function kernel = nullptr;
@@ -34,9 +34,9 @@ class LaneCommands {
     Answers* answers = nullptr;
     cuda::DevicePtr answers_on_device = 0;
   };
-  // Before any command.
+  // Call before any command.
   void open(Target target, uint64_t slab_bytes);
-  // Both sides use that much of the slab from now on.
+  // Sets the slab size that both sides have agreed on.
   void agree(uint64_t slab_bytes) {
     // release: pairs with launch().
     slab_bytes_.store(slab_bytes, std::memory_order_release);
@@ -45,12 +45,13 @@ class LaneCommands {
   // One step of a lane, or of all.
   Status step(uint32_t lane, kernels::LanesStep step, uint8_t epoch);
   Status step_all(kernels::LanesStep step, uint8_t epoch);
-  // Whether the last step() of the lane has ended, and how many halves of it were held before.
+  // Whether the lane's last step() has ended. `busy`: how many of its halves were held before it.
   bool answered(uint32_t lane, uint32_t* busy) const;
-  // Of the last step_all() that has ended: whether any half was held before.
+  // Whether any half was held before the last completed step_all().
   bool any_busy() const;
 
-  // Reads the state of every sender; its serial, by which looked() finds the answers.
+  // Starts to read the state of every sender. Returns the serial to pass to looked(), which returns
+  // false until the lane's answer has arrived.
   Result<uint64_t> look();
   bool looked(uint64_t serial, uint32_t lane, uint64_t* sender) const;
 
@@ -64,7 +65,7 @@ class LaneCommands {
   std::atomic<uint64_t> slab_bytes_{0};
   std::atomic<uint64_t> last_serial_{0};
   mutable Mutex mutex_;
-  uint64_t serials_[OH_LANES] OH_GUARDED_BY(mutex_) = {};  // of the last step
+  uint64_t serials_[OH_LANES] OH_GUARDED_BY(mutex_) = {};  // of each lane's last step
 };
 
 }  // namespace oh

@@ -60,7 +60,7 @@ void LaneNotices::abort() {
   abort(kSignalNotice, true);
 }
 
-// Relaxed: it publishes nothing else. Kernels poll it in Patience.
+// Relaxed: the word publishes no other data. Kernels poll it in Patience.
 void LaneNotices::abort(uint32_t lane, bool set) {
   HostAtomics::store_relaxed(&notice(lane).abort.word, set ? 1 : 0);
 }
@@ -71,7 +71,7 @@ void LaneNotices::set_resetting(uint32_t lane, bool resetting) {
 
 Status LaneNotices::failure(uint32_t lane, LaneSide side) const {
   const auto& place = notice(lane).failed[static_cast<uint32_t>(side)];
-  // acquire: the rest is there; pairs with Half::fail().
+  // acquire: the other fields are visible; pairs with Half::fail().
   const uint64_t fault = HostAtomics::load_acquire(&place.fault);
   if (fault == OH_LANE_OK) return {};
   return error(status_of(fault), "the %s side of lane %u has failed: %s; oh_peer_reset_lane",
@@ -124,7 +124,7 @@ Status LaneNotices::take_signal_warning() {
                text_of(fault, 0, 0).c_str());
 }
 
-// Relaxed: each number stands for itself.
+// Relaxed: the counters are independent.
 void LaneNotices::count_large(Stats* stats) const {
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
     stats->stream_put += HostAtomics::load_relaxed(&notice(lane).large.put);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LaneNotices: the page of notices in pinned memory. The host ends the waits of kernels by it;
-// kernels report errors in it.
+// LaneNotices: the notice page in pinned memory. In it the host aborts waits of kernels, and
+// kernels report errors to the host.
 //
 // Threading: any thread.
 #pragma once
@@ -22,22 +22,23 @@ class LaneNotices {
   // One for each lane, and one for signals, which belong to no lane.
   static constexpr uint32_t kCount = OH_LANES + 1;
   using Page = onehop::detail::LaneNotice[kCount];
-  // Before anything else: zero, and pinned.
+  // Call first. `page` is pinned and zero.
   void open(Page* page) { page_ = page; }
 
-  // Ends every wait of kernels: of all lanes and signals, or begins or stops to do so for one lane.
+  // abort() ends all waits of kernels, on all lanes and signals. abort(lane, set) sets or clears
+  // the abort word of one lane.
   void abort();
   void abort(uint32_t lane, bool set);
-  // Kernels report an operation that they meet while the lane is being reset.
+  // While set, kernels report each operation that the reset makes them refuse.
   void set_resetting(uint32_t lane, bool resetting);
 
   // Why a half of a lane has failed; ok: it has not.
   Status failure(uint32_t lane, LaneSide side) const;
-  // The first error since the last call; ok: there was none.
+  // An error that has not been returned yet; ok: there is none.
   Status take_error(const std::string& peer);
-  // Adds how kernels sent large messages, of all lanes.
+  // Adds the large messages that kernels put or staged, over all lanes.
   void count_large(Stats* stats) const;
-  // Before a new epoch of the lane. Errors of the old one are still reported.
+  // Call before the lane begins a new epoch. Errors of the old epoch are still reported.
   void clear(uint32_t lane);
 
  private:
@@ -50,7 +51,7 @@ class LaneNotices {
   Page* page_ = nullptr;
   Mutex mutex_;
   bool reported_[OH_LANES][2] OH_GUARDED_BY(mutex_) = {};
-  Status unreported_ OH_GUARDED_BY(mutex_);  // of an epoch that has ended
+  Status unreported_ OH_GUARDED_BY(mutex_);  // of an ended epoch
 };
 
 }  // namespace oh

@@ -35,8 +35,8 @@ void LaneResets::begin(uint32_t lane) {
   step_later(lane);
 }
 
-// Launches the step of the phase. A launch that fails is tried again: others may free the memory
-// that it needs.
+// Launches the step of the phase. step() retries a failed launch, which may have failed for lack of
+// memory.
 void LaneResets::launch(uint32_t lane, Reset& reset) {
   const LanesStep step = reset.phase == Phase::kStopping    ? LanesStep::kStop
                          : reset.phase == Phase::kBeginning ? LanesStep::kBegin
@@ -49,14 +49,14 @@ void LaneResets::step_later(uint32_t lane) {
   owners_.later(now_ns() + (pause != 0 ? pause : kStepTime), [this, lane] { step(lane); });
 }
 
-// Whether no kernel holds a half of the lane any more. Our kernels always give it back; of one
-// whose blocks have not all begun the host sees nothing but its event.
+// Whether no kernel holds a half of the lane any more. The library's kernels always release it. Of
+// a kernel whose blocks have not all begun the host sees only its event (is_through()).
 bool LaneResets::is_left(uint32_t lane, Reset& reset, bool busy) {
   if (!lanes_->is_through(lane)) return false;
   return !busy || reset.holder.is_over(gpu_);
 }
 
-// When the link or the device is lost the reset stays where it is: all waits have ended.
+// When the link or the device is lost, the reset stays in its phase: all waits have ended.
 void LaneResets::step(uint32_t lane) {
   Reset& reset = reset_[lane];
   if (reset.phase == Phase::kIdle || stopped_.load() || gpu_->is_lost()) return;
@@ -71,7 +71,7 @@ void LaneResets::advance(uint32_t lane, Reset& reset) {
   switch (reset.phase) {
     case Phase::kStopping:
       if (!answered) return;
-      // Kernels that wait look at the abort word now and then.
+      // Waiting kernels poll the abort word only now and then: query the lane again.
       if (!is_left(lane, reset, busy != 0)) {
         reset.pause = reset.holder.pause();
         return launch(lane, reset);
@@ -136,7 +136,7 @@ Status LaneResets::on_ready(ByteView payload) {
   return {};
 }
 
-// An epoch other than the next has ended here already, or follows the next.
+// An epoch other than the next one has already ended on this side, or follows the next one.
 void LaneResets::peer_is_ready(uint32_t lane, uint8_t epoch) {
   Reset& reset = reset_[lane];
   const uint8_t next = next_epoch(reset.epoch);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LaneResets: how a lane begins a new epoch, both sides in step, where kernels use the link.
+// LaneResets: moves a lane to a new epoch, both sides in step, on a link that kernels use.
 //
 //   IDLE ─▶ STOPPING ─▶ BEGINNING ─▶ READY ──────▶ OPENING ─▶ IDLE
-//           no kernel   all is zero,  the peer is   kernels
-//           takes it    next epoch    ready, too    take it
+//           kernels     memory        the peer is   kernels
+//           refused     zeroed        READY, too    admitted
 //
-// A side that is READY tells the other, which begins its own reset if it has not. Until then none
-// of its kernels uses the lane; a late store of one carries the old epoch. A half that the
-// application's kernel has left taken is taken from it (holder_watch.h).
+// A side that is READY notifies the peer, which begins its own reset if it has not. From READY to
+// OPENING no kernel of this side uses the lane; a late store by an earlier kernel carries the old
+// epoch. A half that an ended kernel of the application still holds is reclaimed (holder_watch.h).
 //
-// Threading: any thread may reset and ask; all else runs on the watcher's thread.
+// Threading: any thread calls reset(), stop(), count() and is_resetting(); the rest runs on the
+// watcher's thread.
 #pragma once
 
 #include <atomic>
@@ -32,37 +33,37 @@ class LaneResets {
   // `connection`: null within the process.
   LaneResets(Link& link, const StreamOwners& owners, Connection* connection)
       : link_(link), owners_(owners), connection_(connection) {}
-  // The other end within the process, before anything else.
+  // Sets the other end of a link within the process. Call first.
   void introduce(LaneResets& other) {
     partner_ = &other;
     partner_owners_ = other.owners_;
   }
   // Kernels use these lanes from now on.
   void open(Lanes& lanes, std::shared_ptr<cuda::Gpu> gpu);
-  // The link is lost or closed: nothing is reset any more.
+  // Stops all resets: the link is lost or closed.
   void stop() { stopped_.store(true); }
 
-  // Begins a reset unless one is in progress, or one more has ended than `before`; count() counts
-  // those.
+  // Begins a reset, unless one is in progress or count() differs from `before`. count() is the
+  // number of resets that have ended.
   void reset(uint32_t lane, uint64_t before);
   uint64_t count(uint32_t lane) const { return counts_[lane].load(std::memory_order_acquire); }
-  // From its begin until kernels take the lane again.
+  // From the beginning of a reset until kernels may take the lane again.
   bool is_resetting(uint32_t lane) const {
     return resetting_[lane].load(std::memory_order_acquire) && !stopped_.load();
   }
 
-  // The peer's READY. OH_ERR_PROTOCOL: it is malformed, or kernels do not use the link.
+  // Handles the peer's READY. OH_ERR_PROTOCOL: it is malformed, or kernels do not use the link.
   Status on_ready(ByteView payload);
 
  private:
   enum class Phase : uint8_t { kIdle, kStopping, kBeginning, kReady, kOpening };
   struct Reset {
     Phase phase = Phase::kIdle;
-    bool launched = false;  // the step that it waits for
-    uint8_t epoch = 1;      // that the lane has
+    bool launched = false;  // the step of the phase
+    uint8_t epoch = 1;      // current epoch
     bool ready_there = false;
-    bool ready_early = false;  // for the reset after this one
-    int64_t pause = 0;         // until the next step; 0: the usual one
+    bool ready_early = false;  // the peer is READY for the reset after this one
+    int64_t pause = 0;         // ns until the next step; 0: kStepTime
     HolderWatch holder;
   };
 
@@ -79,9 +80,9 @@ class LaneResets {
   Link& link_;
   const StreamOwners& owners_;
   Connection* const connection_;
-  LaneResets* partner_ = nullptr;  // while partner_owners_ are held
+  LaneResets* partner_ = nullptr;  // valid while partner_owners_ is held
   std::optional<StreamOwners> partner_owners_;
-  Lanes* lanes_ = nullptr;  // before others see that the link is ready
+  Lanes* lanes_ = nullptr;  // set before the link is ready
   std::shared_ptr<cuda::Gpu> gpu_;
   std::atomic<bool> stopped_{false};
   std::atomic<uint64_t> counts_[OH_LANES] = {};

@@ -79,8 +79,8 @@ Status Lanes::load_kernels() {
   return {};
 }
 
-// The whole slab is zero, then every lane begins and opens. Each kernel is launched once here, for
-// its first launch may wait for others that run.
+// Zeroes the slab, then begins and opens every lane. Launches each kernel once, since the first
+// launch of a kernel may wait for running kernels.
 Status Lanes::open_all() {
   OH_RETURN_IF_ERROR(gpu_->zero(stream_, slab_->address(), slab_->bytes()));
   OH_RETURN_IF_ERROR(commands_.step_all(LanesStep::kBegin, kFirstEpoch));
@@ -106,7 +106,7 @@ bool Lanes::stop_all() {
   const Deadline deadline = Deadline::after(kStopTime);
   HolderWatch holder;
   while (!gpu_->is_lost() && !deadline.passed()) {
-    // A launch can fail for lack of memory: then the next round tries again.
+    // A launch can fail for lack of memory; the next round retries it.
     const bool stopped = commands_.step_all(LanesStep::kStop, 0).ok();
     if (!gpu_->wait_idle(stream_, deadline)) return false;
     const bool through = stopped && all_through();
@@ -143,7 +143,7 @@ void Lanes::connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> 
   agreed_ = std::min(bytes, slab_->bytes());
   holder_ = std::move(holder);
   commands_.agree(agreed_);
-  // release: what handles are made of; pairs with is_connected().
+  // release: publishes the fields that handle() reads; pairs with is_connected().
   connected_.store(true, std::memory_order_release);
 }
 
@@ -171,7 +171,7 @@ uint64_t Lanes::most_buffered(uint32_t lane) const {
   return std::min<uint64_t>(small_max_, onehop::detail::most_small(handle(lane)));
 }
 
-// Never 0, which stands for no token, and none of a grid's.
+// Never 0, which means no token, and never the token of a grid.
 uint32_t Lanes::next_token() {
   const uint32_t number = token_.fetch_add(1, std::memory_order_relaxed) + 1;
   const uint32_t token = number & ~onehop::detail::kGridToken;

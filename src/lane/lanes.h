@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lanes: one side of a link for the kernels of streams: the slab that the other side maps, the
-// kernels themselves, and the order of launches. lane_resets.h has how a lane begins a new epoch.
+// Lanes: this side of a link for stream kernels: the slab that the peer maps, the kernels
+// themselves, and the order of launches. lane_resets.h moves a lane to a new epoch.
 //
-//   MADE ──▶ CONNECTED (the other side's slab is mapped) ──▶ ABORTED (the link is lost or closed)
+//   MADE ──▶ CONNECTED (the peer's slab is mapped) ──▶ ABORTED (the link is lost or closed)
 //
-// Threading: any thread. Launches take no lock but the turn of each half that they use.
+// Threading: any thread. Launches lock only the turns of the halves that they use.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ struct StreamKernels {
   cuda::Function atomic = nullptr;
 };
 
-// The memory of a side, as long as kernels of either side may use it.
+// The slab's device memory. It lives as long as kernels of either side may use it.
 class Slab {
  public:
   static Result<std::shared_ptr<Slab>> create(std::shared_ptr<cuda::Gpu> gpu, uint64_t bytes);
@@ -57,20 +57,20 @@ class Slab {
 
 class Lanes {
  public:
-  // Makes the slab, and begins to open all lanes. OH_ERR_NOT_VIABLE: no kernels, or the memory
-  // cannot be mapped by others.
+  // Allocates the slab and begins to open all lanes. OH_ERR_NOT_VIABLE: the kernels are missing.
   static Result<std::unique_ptr<Lanes>> create(std::shared_ptr<cuda::Gpu> gpu, uint64_t slab_bytes,
                                                uint64_t small_max);
-  // Waits a while for kernels, also those that have not begun; what they may still use is kept for
-  // ever.
+  // Waits up to 2 s for kernels, including those that have not begun. Leaks memory that they may
+  // still use.
   ~Lanes();
 
   const StreamKernels& kernels() const { return kernels_; }
   const std::shared_ptr<Slab>& slab() const { return slab_; }
-  // Whether the lanes are open: others may have all of the GPU for a while.
+  // Whether the lanes are open. Other work on the GPU may delay the kernels that open them.
   Result<bool> is_open();
 
-  // The other side's slab, mapped at `base`; `holder` keeps it so. Both take the smaller size.
+  // Sets the peer's slab, mapped at `base`; `holder` keeps the mapping. Both sides use the smaller
+  // of the two slab sizes.
   void connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> holder);
   bool is_connected() const { return connected_.load(std::memory_order_acquire); }
   oh_lane_handle handle(uint32_t lane) const;
@@ -84,20 +84,20 @@ class Lanes {
   // Steps of a lane towards a new epoch.
   LaneCommands& commands() { return commands_; }
 
-  // A graph may have operations on them: they outlive the link.
+  // Keeps the lanes beyond the link: a captured graph may use them.
   void keep() { kept_.store(true, std::memory_order_relaxed); }
   bool is_kept() const { return kept_.load(std::memory_order_relaxed); }
 
   LaunchTurn& turn(uint32_t lane, LaneSide side) {
     return turns_[lane][static_cast<uint32_t>(side)];
   }
-  // Whether the calls on both halves have ended on the device.
+  // Whether the launches on both halves have ended on the device.
   bool is_through(uint32_t lane) const;
-  // Of signals, and waits for them.
+  // Launches of signals and signal waits.
   Launches& apart() { return apart_; }
 
  private:
-  // Pinned: what kernels and the host share.
+  // Pinned memory that kernels and the host share.
   struct Page {
     LaneNotices::Page notices;
     LaneCommands::Answers answers;
@@ -106,8 +106,8 @@ class Lanes {
   Status start(uint64_t slab_bytes);
   Status load_kernels();
   Status open_all();
-  // No kernel takes a lane any more. Whether all kernels that had one, or were launched, have
-  // ended.
+  // Makes all lanes refuse kernels. Returns whether all kernels that held a lane, or were launched,
+  // have ended.
   bool stop_all();
   bool all_through() const;
   cuda::DevicePtr on_device(const void* host) const { return pinned_->device(host); }
@@ -120,7 +120,7 @@ class Lanes {
   std::shared_ptr<cuda::Pinned> pinned_;
   cuda::Stream stream_ = nullptr;
   std::shared_ptr<Slab> slab_;
-  cuda::DevicePtr theirs_ = 0;    // before connected_
+  cuda::DevicePtr theirs_ = 0;    // written before connected_
   uint64_t agreed_ = 0;           // bytes; likewise
   std::shared_ptr<void> holder_;  // likewise
   std::atomic<bool> connected_{false};

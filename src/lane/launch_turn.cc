@@ -26,7 +26,7 @@ Status LaunchEvent::record(cuda::Stream stream) {
   Status status = gpu_->record(handle_, stream);
   recorded_.store(status.ok(), std::memory_order_relaxed);
   MutexLock lock(mutex_);
-  drop_behind_all();  // of the launch before
+  drop_behind_all();  // of the previous launch
   return status;
 }
 
@@ -52,7 +52,7 @@ bool LaunchEvent::is_over() {
   return is_complete(behind_all_);
 }
 
-// Another error of the query says nothing of the launch.
+// Other query errors do not mean that the launch failed.
 bool LaunchEvent::is_complete(cuda::Event event) const {
   Result<bool> complete = gpu_->is_complete(event);
   if (complete.ok()) return *complete;
@@ -99,7 +99,7 @@ void Launches::add(const LaunchStream& stream, const std::shared_ptr<LaunchEvent
   all_.push_back({stream.id, event});
   if (all_.size() < many_) return;
   std::erase_if(all_, [](const Last& last) { return last.event->is_over(); });
-  // Each is asked for a few times, however many there are.
+  // Doubling keeps the checks for each launch few, however many launches there are.
   many_ = std::max(kFew, 2 * all_.size());
 }
 
@@ -110,7 +110,7 @@ bool Launches::are_over() const {
 }
 
 namespace {
-// Sorted, each once.
+// Sorted, without duplicates.
 template <typename T>
 std::vector<T*> distinct(std::vector<T*> all) {
   std::sort(all.begin(), all.end(), std::less<>());
@@ -126,7 +126,7 @@ HeldTurns::HeldTurns(std::vector<LaunchTurn*> turns, std::vector<Launches*> apar
       gpu_(gpu),
       stream_{stream, {}} {
   if (turns_.empty() && apart_.empty()) return;
-  stream_.id = gpu.stream_id(stream);  // before others wait for us
+  stream_.id = gpu.stream_id(stream);  // a driver call: before locking the turns
   for (LaunchTurn* turn : turns_) held_.emplace_back(turn->turn_);
 }
 
@@ -152,7 +152,7 @@ Status HeldTurns::launched() {
   return status;
 }
 
-// That of the last launch, where nothing has it that is not of this launch.
+// Reuses the last launch's event if nothing outside this launch holds it.
 Result<std::shared_ptr<LaunchEvent>> HeldTurns::choose_event() const {
   std::shared_ptr<LaunchEvent> last =
       turns_.empty() ? apart_.front()->event_of(stream_) : turns_.front()->event();

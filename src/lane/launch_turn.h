@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launches on one half of a lane follow each other, whichever streams and threads they come from:
-// each waits for the event behind the one before, unless that one is in the same stream. Other
-// operations take no turns; their launches are remembered until they are over. Not those that are
-// captured. One event is behind all that a launch does.
+// Orders the launches on one half of a lane, from any streams and threads: each launch waits for
+// the event recorded after the previous one, unless both are on the same stream. Other operations
+// take no turn; their launches are only tracked until they end. Captured launches are neither
+// ordered nor tracked. One event covers all operations of a launch.
 //
-// Threading: any thread. Who launches holds the turns of all that it launches on.
+// Threading: any thread. A thread holds the turns of all halves that it launches on.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,9 @@
 
 namespace oh {
 
-// The event behind a launch, which those share that are part of it. The last of them gives it back
-// to the GPU. The launch comes after take() and before record(), so what can fail before it does.
+// The event recorded after a launch, shared by the launch's operations. The last owner returns it
+// to the GPU. take() comes before the launch and record() after it, so a failed allocation launches
+// nothing.
 class LaunchEvent {
  public:
   static Result<std::shared_ptr<LaunchEvent>> take(cuda::Gpu& gpu);
@@ -32,12 +33,13 @@ class LaunchEvent {
   LaunchEvent(const LaunchEvent&) = delete;
   LaunchEvent& operator=(const LaunchEvent&) = delete;
 
-  // Behind what the stream has now. After a failure that is over when all is that the GPU has to
-  // do.
+  // Records the event after the stream's current work. If this fails, that work counts as ended
+  // only when all work of the GPU has ended.
   Status record(cuda::Stream stream);
-  // What the stream gets from now on follows it. After such a failure: only once it is over.
+  // Makes later work of the stream wait for the event. After a failed record() it returns an error
+  // until is_over().
   Status wait(cuda::Stream stream);
-  // Whether all that it is behind has ended, or the context is lost.
+  // Whether the work before the event has ended, or the context is lost.
   bool is_over();
 
  private:
@@ -46,13 +48,13 @@ class LaunchEvent {
 
   const std::shared_ptr<cuda::Gpu> gpu_;
   const cuda::Event handle_;
-  std::atomic<bool> recorded_{false};  // relaxed: the event is the driver's
+  std::atomic<bool> recorded_{false};  // relaxed: the driver synchronizes the event
   Mutex mutex_;
-  // Since it was asked for after a failure. Recording it ends captures that are under way.
+  // Recorded by is_over() after a failed record(). Recording it invalidates captures in progress.
   cuda::Event behind_all_ OH_GUARDED_BY(mutex_) = nullptr;
 };
 
-// A stream, and the driver's number of it, by which it is compared; none: it is like no other.
+// A stream, and the driver's id that identifies it; without an id it equals no other stream.
 struct LaunchStream {
   cuda::Stream handle;
   std::optional<uint64_t> id;
@@ -65,18 +67,18 @@ class LaunchTurn {
 
  private:
   friend class HeldTurns;
-  // Null where the stream need not wait.
+  // Null: the stream need not wait.
   std::shared_ptr<LaunchEvent> event_for(const LaunchStream& stream) const;
   std::shared_ptr<LaunchEvent> event() const;
   void launched(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event);
 
-  std::mutex turn_;  // before mutex_
+  std::mutex turn_;  // taken before mutex_
   mutable Mutex mutex_;
-  std::optional<uint64_t> last_ OH_GUARDED_BY(mutex_);  // number of the last launch's stream
+  std::optional<uint64_t> last_ OH_GUARDED_BY(mutex_);  // id of the last launch's stream
   std::shared_ptr<LaunchEvent> event_ OH_GUARDED_BY(mutex_);
 };
 
-// The last launch on each stream that takes no turn, until it is over.
+// The last launch without a turn on each stream, until it has ended.
 class Launches {
  public:
   // Null: there is none.
@@ -94,19 +96,19 @@ class Launches {
 
   mutable Mutex mutex_;
   std::vector<Last> all_ OH_GUARDED_BY(mutex_);
-  size_t many_ OH_GUARDED_BY(mutex_) = kFew;  // from here on those that are over are dropped
+  size_t many_ OH_GUARDED_BY(mutex_) = kFew;  // at this size ended launches are dropped
 };
 
-// Turns in the hands of a launch on a stream, taken in an order that is the same for all.
+// The turns that a launch on a stream holds. All launches lock turns in the same order.
 class HeldTurns {
  public:
-  // `apart`: where the launch is remembered for operations that take no turns.
+  // `apart`: where the launch is tracked for its operations that take no turn.
   HeldTurns(std::vector<LaunchTurn*> turns, std::vector<Launches*> apart, cuda::Gpu& gpu,
             cuda::Stream stream);
 
-  // Before the launch: what the stream gets from now on follows what was launched before.
+  // Call before the launch: makes later work of the stream wait for earlier launches.
   Status follow();
-  // The launch is on the stream, also when this fails.
+  // Call after the launch, which stays on the stream even if this fails.
   Status launched();
 
  private:
@@ -117,7 +119,7 @@ class HeldTurns {
   cuda::Gpu& gpu_;
   LaunchStream stream_;
   std::vector<std::unique_lock<std::mutex>> held_;
-  std::shared_ptr<LaunchEvent> event_;  // from follow() on
+  std::shared_ptr<LaunchEvent> event_;  // set by follow()
 };
 
 }  // namespace oh

@@ -20,7 +20,7 @@ using onehop::detail::HostAtomics;
 
 namespace {
 constexpr size_t kPayloadAt = (sizeof(kernels::ProxyPage) + 4095) & ~size_t{4095};
-constexpr size_t kPayload = kTickets * kProxySmall;  // of a queue
+constexpr size_t kPayload = kTickets * kProxySmall;  // bytes a queue
 constexpr size_t kSize = kPayloadAt + kProxyLanes * kPayload;
 constexpr int64_t kEndTime = 2 * kSecond;
 }  // namespace
@@ -93,7 +93,7 @@ ProxyMemory::~ProxyMemory() {
 
 const kernels::Ticket* ProxyMemory::ticket(uint32_t index, uint64_t number) const {
   const kernels::Ticket* ticket = &queue(index).tickets[number % kTickets];
-  // acquire: its fields, and the payload; pairs with run_proxy().
+  // acquire: the ticket's fields and payload are visible; pairs with run_proxy().
   return HostAtomics::load_acquire(&ticket->number) == number + 1 ? ticket : nullptr;
 }
 
@@ -101,7 +101,8 @@ bool ProxyMemory::take(uint32_t index, uint64_t number) {
   kernels::TicketQueue& tickets = queue(index);
   const uint64_t place = number % kTickets;
   HostAtomics::store_relaxed(&tickets.answers[place].taken, number + 1);
-  // Pairs with await_answer(): either the kernel finds it taken, or we find it given up.
+  // Pairs with await_answer(): either the kernel sees the ticket taken, or the host sees it given
+  // up.
   HostAtomics::full_fence();
   return HostAtomics::load_relaxed(&tickets.given_up[place]) != number + 1;
 }
@@ -110,7 +111,7 @@ void ProxyMemory::answer(uint32_t index, uint64_t number, uint64_t fault, uint64
   kernels::TicketAnswer* answer = &queue(index).answers[number % kTickets];
   HostAtomics::store_relaxed(&answer->bytes, bytes);
   HostAtomics::store_relaxed(&answer->fault, fault);
-  // release: the rest, and the bytes received; pairs with run_proxy().
+  // release: publishes the other fields and the received bytes; pairs with await_answer().
   HostAtomics::store_release(&answer->number, number + 1);
 }
 
@@ -128,7 +129,7 @@ kernels::ProxyOp ProxyMemory::op(uint32_t index) const {
   return op;
 }
 
-// Relaxed: it publishes nothing else. Kernels poll it in ProxyPatience.
+// Relaxed: the word publishes no other data. Kernels poll it in ProxyPatience.
 void ProxyMemory::abort() { HostAtomics::store_relaxed(&page()->abort, 1); }
 
 Result<ProxyMemory::Branch> ProxyMemory::take_branch() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What kernels and the host share for operations by proxy: the queues of tickets in host memory,
-// their numbers in the memory of the GPU, and the order of launches.
+// ProxyMemory: what kernels and the host share for operations by proxy: ticket queues in host
+// memory, ticket numbers in GPU memory, and the order of launches.
 //
-// Threading: any thread; one thread at a time takes tickets and answers (stream/proxy).
+// Threading: any thread; one thread at a time takes and answers tickets (stream/proxy).
 #pragma once
 
 #include <atomic>
@@ -21,44 +21,44 @@ namespace oh {
 
 class ProxyMemory {
  public:
-  // OH_ERR_NOT_VIABLE: the kernel is not there.
+  // OH_ERR_NOT_VIABLE: the kernel is missing.
   static Result<std::shared_ptr<ProxyMemory>> create(std::shared_ptr<cuda::Gpu> gpu);
-  // Whether kernels of ours have run: others may have all of the GPU for a while. Nothing else
-  // before that.
+  // Whether the opening kernel has run; other work on the GPU may delay it. Call nothing else until
+  // it returns true.
   Result<bool> is_open();
-  // Waits a while for kernels; what they may still use is kept for ever.
+  // Waits up to 2 s for kernels. Leaks memory that they may still use.
   ~ProxyMemory();
 
   cuda::Gpu& gpu() { return *gpu_; }
   cuda::Function kernel() const { return kernel_; }
   uint64_t device_bytes() const { return sizeof(kernels::TicketCursor) * kernels::kProxyQueues; }
   kernels::TicketQueue& queue(uint32_t index) const { return page()->queues[index]; }
-  // The ticket with this number; null: no kernel has handed it in yet.
+  // The ticket with this number; null: no kernel has submitted it yet.
   const kernels::Ticket* ticket(uint32_t index, uint64_t number) const;
-  // Before a ticket is executed whose kernel waits. False: that has gone on without, and it must
-  // not be; its place is free once it is answered.
+  // Call before executing a ticket whose kernel waits. False: the kernel has given the ticket up,
+  // so it must not be executed; answer() frees its entry.
   bool take(uint32_t index, uint64_t number);
-  // Ends the kernel's wait for it. `fault`: an oh_lane_fault.
+  // Ends the kernel's wait for the ticket. `fault`: an oh_lane_fault.
   void answer(uint32_t index, uint64_t number, uint64_t fault, uint64_t bytes);
-  // Of a lane's ticket.
+  // The payload of a lane's ticket.
   uint8_t* payload(uint32_t index, uint64_t number) const;
-  // Where the queue is for the GPU.
+  // An operation with the queue's addresses as the GPU sees them.
   kernels::ProxyOp op(uint32_t index) const;
-  // No thread serves tickets any more: kernels end their waits.
+  // Ends the waits of kernels: no thread serves tickets any more.
   void abort();
 
-  // A graph may use it: it outlives the link.
+  // Keeps the memory beyond the link: a captured graph may use it.
   void keep() { kept_.store(true, std::memory_order_relaxed); }
   bool is_kept() const { return kept_.load(std::memory_order_relaxed); }
 
-  // Of half a lane.
+  // The turn of one half of a lane.
   LaunchTurn& turn(uint32_t index) { return turns_[index]; }
   bool is_through(uint32_t index) const { return turns_[index].is_through(); }
-  // Of what is on no lane.
+  // Launches of operations that use no lane.
   Launches& apart() { return apart_; }
 
-  // A stream beside `stream`: what it gets follows what that one has now, and what that one gets
-  // from join() on follows it. One that was captured is not used again.
+  // A branch of `stream`: its work follows the current work of `stream`, and work that `stream`
+  // gets after join() follows the branch. A captured branch is not reused.
   struct Branch {
     cuda::Stream stream = nullptr;
     cuda::Event event = nullptr;
@@ -78,9 +78,9 @@ class ProxyMemory {
   std::shared_ptr<cuda::Gpu> gpu_;
   cuda::Function kernel_ = nullptr;
   Mapping memory_;
-  std::shared_ptr<cuda::Pinned> pinned_;  // goes before the memory
+  std::shared_ptr<cuda::Pinned> pinned_;  // destroyed before the memory
   cuda::DevicePtr cursors_ = 0;
-  cuda::Stream opening_ = nullptr;  // until it is open
+  cuda::Stream opening_ = nullptr;  // null once open
   std::atomic<bool> kept_{false};
   LaunchTurn turns_[kernels::kProxyLanes];
   Launches apart_;

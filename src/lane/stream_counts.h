@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What calls have given to streams, of one peer. Calls that are captured give nothing: what their
-// graphs do later, the device alone knows.
+// StreamCounts: operations and bytes that calls have enqueued on streams, for one peer. Captured
+// calls are not counted: the host does not see replays of graphs.
 //
-// Threading: any thread. Relaxed: each number stands for itself.
+// Threading: any thread. Relaxed: the counters are independent.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ namespace oh {
 
 class StreamCounts {
  public:
-  // A receive counts with the room it has, a send whose size is on the device with its most.
+  // A receive counts the size of its buffer. A send whose size is read on the device counts its
+  // maximum.
   void count(const kernels::StreamOp& op) {
     if (op.kind == kernels::StreamKind::kSend) sent_.add(op.bytes);
     if (op.kind == kernels::StreamKind::kRecv) received_.add(op.bytes);

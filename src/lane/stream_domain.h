@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamDomain: what the links of one endpoint share for streams: the sizes of slabs, the watcher's
-// thread, the proxies, and memory that outlives its link.
+// StreamDomain: what the links of one endpoint share for streams: slab sizes, the watcher's thread,
+// the proxies, and memory that outlives its link.
 //
 // Threading: any thread.
 #pragma once
@@ -25,23 +25,23 @@ class StreamDomain {
     Watcher& watcher;
     Doorbell& doorbell;  // wakes the progress thread
     uint64_t slab_bytes;
-    uint64_t small_max;          // bytes of a message that is buffered
+    uint64_t small_max;          // bytes of the largest buffered message
     MakeStreamProxy make_proxy;  // null: no link gets a proxy
-    Endpoint* endpoint;          // for the two functions
+    Endpoint* endpoint;          // argument of the two functions
     Status (*start_progress)(Endpoint&);
   };
   explicit StreamDomain(const Options& options) : options_(options) {}
 
   const Options& options() const { return options_; }
-  // A proxy that the progress thread serves, until proxy_ended().
+  // Creates a proxy, which the progress thread serves until proxy_ended().
   Result<std::unique_ptr<StreamProxy>> make_proxy(Link& link, std::shared_ptr<ProxyMemory> memory);
   void proxy_ended();
-  // How many there are; the progress thread looks for their tickets.
+  // The number of proxies. The progress thread polls their tickets.
   const std::atomic<uint32_t>& proxies() const { return proxies_; }
 
-  // Graphs and copies in progress may still use it: holds it until release().
+  // Holds `used` until release(): graphs and copies in flight may still use it.
   void retain(std::shared_ptr<void> used);
-  // When the endpoint is closed.
+  // Call when the endpoint is closed.
   void release();
 
  private:
@@ -56,19 +56,19 @@ class StreamOwners {
  public:
   explicit StreamOwners(StreamDomain& domain) : domain_(&domain) {}
   StreamDomain& domain() const { return *domain_; }
-  // Before anything else.
+  // Call first.
   void bind(std::weak_ptr<void> peer, std::weak_ptr<void> endpoint) {
     peer_ = std::move(peer);
     endpoint_ = std::move(endpoint);
   }
-  // Both, for as long as they are held; or neither.
+  // References to both owners, or to neither.
   struct Held {
     std::shared_ptr<void> endpoint;
     std::shared_ptr<void> peer;
     explicit operator bool() const { return peer != nullptr; }
   };
   Held hold() const;
-  // One of them alone.
+  // One owner alone; null: it is gone.
   std::shared_ptr<void> peer() const { return peer_.lock(); }
   std::shared_ptr<void> endpoint() const { return endpoint_.lock(); }
   // Runs the call on the watcher's thread at that time, unless an owner is gone by then.

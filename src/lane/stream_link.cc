@@ -105,7 +105,7 @@ void StreamLink::make() {
   if (aborted_.load()) lanes_->notices().abort();
 }
 
-// Goes on as far as it can, until both sides are ready or one has a reason why not.
+// Advances as far as it can, until both sides are ready or one side cannot be.
 void StreamLink::advance() {
   if (is_ready() || aborted_.load()) return;
   connection_ ? connect() : connect_within();
@@ -119,7 +119,7 @@ void StreamLink::advance_later() {
   });
 }
 
-// Whether kernels of ours have opened the lanes; else it is asked again.
+// Whether this side's lanes are open. If not yet, schedules another advance().
 bool StreamLink::opens() {
   if (open_.load()) return true;
   if (!has_lanes()) return false;
@@ -142,7 +142,7 @@ void StreamLink::connect_within() {
   if (!partner_->why_not().ok()) return refuse(partner_->why_not());
   std::string why = why_no_kernels();
   if (why.empty()) why = partner_->why_no_kernels();
-  // The later of the two sides goes on for both.
+  // The side that opens last connects both.
   if (why.empty() && !(opens() && partner_->opens())) return;
   if (why.empty() && !(gpu_->reach(partner_->gpu_->facts().ordinal) &&
                        partner_->gpu_->reach(gpu_->facts().ordinal))) {
@@ -172,7 +172,7 @@ void StreamLink::connect() {
   tell_way(StreamWay::kKernels, "");
 }
 
-// A failure means that the connection is gone, which its handler reports.
+// A failed send means that the connection is gone, which its handler reports.
 void StreamLink::tell_lanes() {
   if (std::exchange(told_, true)) return;
   const std::shared_ptr<const GpuExport>& exported = lanes_->slab()->exported();
@@ -205,13 +205,14 @@ Status StreamLink::on_lanes(ByteView payload) {
     their_number_ = number;
     their_bytes_ = bytes;
   }
-  // The other side wants it: ours is made, or it hears why not.
+  // The peer wants the lanes: create this side's, or send the reason why not.
   (void)prepare().ok();
   advance();
   return {};
 }
 
-// Maps the other side's slab, and what else of its memory is here.
+// Connects to the peer's slab, and imports the peer's other mapped memory. False: the slab is not
+// mapped here.
 bool StreamLink::map() {
   std::shared_ptr<ImportedBlock> block;
   std::vector<std::shared_ptr<ImportedBlock>> known;
@@ -252,16 +253,16 @@ void StreamLink::go_by_proxy(const std::string& why) {
   tell_way(StreamWay::kNone, why_not().text());
 }
 
-// Whether kernels of ours have opened it; an error: it cannot be.
+// Creates the proxy once. Returns whether it is open; an error: it cannot be created.
 Result<bool> StreamLink::make_proxy() {
   MutexLock setup(setup_mutex_);
   if (proxy_) return proxy_->memory()->is_open();
   OH_ASSIGN_OR_RETURN(std::shared_ptr<ProxyMemory> memory, ProxyMemory::create(gpu_));
-  // Memory is pinned before kernels wait for messages that travel through it.
+  // Pin staging memory before kernels wait for messages that travel through it.
   if (!link_.segment && link_.staging) link_.staging->grow_if_low();
   OH_ASSIGN_OR_RETURN(proxy_, owners_.domain().make_proxy(link_, std::move(memory)));
   if (closed_.load()) proxy_->close();
-  // Between hosts there is no faster way.
+  // No warning between hosts: there the proxy is the only path.
   if (link_.segment) {
     OH_LOG_ONCE(kWarn, "messages of streams go through the host to %s: %s", link_.name.c_str(),
                 why_no_kernels().c_str());
@@ -289,7 +290,7 @@ Status StreamLink::on_way(ByteView payload) {
   Reader reader(payload);
   const auto way = static_cast<StreamWay>(reader.u8());
   const std::string why = printable(reader.text(kMaxText), kMaxText);
-  // What both have said stays.
+  // A choice that both sides have sent is final.
   if (!reader.at_end() || way > StreamWay::kProxy || (is_ready() && way != ours_)) {
     return error(OH_ERR_PROTOCOL, "a way of streams of %zu bytes", payload.size());
   }
@@ -309,7 +310,7 @@ void StreamLink::heard_way(StreamWay way) {
 void StreamLink::settle_way() {
   const bool kernels = ours_ == StreamWay::kKernels;
   if (is_ready() || ours_ != theirs_ || !(kernels || ours_ == StreamWay::kProxy)) return;
-  // release: what either way needs was made before; pairs with by_proxy() and is_ready().
+  // release: publishes lanes_ or proxy_; pairs with by_proxy() and is_ready().
   by_proxy_.store(!kernels, std::memory_order_release);
   OH_LOG(kDebug, "link to %s: streams by %s", link_.name.c_str(),
          kernels ? "nvlink" : ("proxy; not nvlink: " + why_no_kernels()).c_str());
@@ -329,7 +330,7 @@ Status StreamLink::take_error() {
   return has_lanes() ? lanes_->notices().take_error(link_.name) : Status();
 }
 
-// Puts of the stream domain take the copy engine, as puts of the host do.
+// Puts of the stream domain use the copy engine, like puts of the host domain.
 void StreamLink::add_to(Stats* stats) const {
   counts_.add_to(stats, connection_ ? OH_PATH_CUDA_IPC : OH_PATH_LOCAL);
   if (has_lanes()) lanes_->notices().count_large(stats);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamLink: one link for the stream and kernel domains. Both sides agree how messages of streams
-// travel. Kernels use the link when each side has mapped the slab of the other and their protocol
-// works over what joins the GPUs. Otherwise, also when the two share no memory, both sides use a
-// proxy. A side that has said KERNELS says PROXY afterwards only when it hears PROXY, so what both
-// have said stays.
+// travel. Kernels use the link when each side has mapped the other's slab and the GPUs'
+// interconnect supports the kernels' protocol. Otherwise, also when the two sides share no memory,
+// both use a proxy. A side that has sent KERNELS sends PROXY later only if it receives PROXY, so a
+// choice that both sides have sent is final.
 //
 //   MADE ─▶ OPEN ──────▶ MAPPED ─────────▶ READY
-//           tells its    theirs, and       the peer has
-//           slab         says KERNELS      said so, too
+//           sends its    the peer's slab;  the peer has
+//           slab         sends KERNELS     sent KERNELS
 //
-// lane_resets.h has resets of lanes, stream_memory.h the memory.
+// lane_resets.h resets lanes; stream_memory.h holds the memory.
 //
-// Threading: any thread may prepare, ask and call; all else runs on the watcher's thread.
+// Threading: any thread; connecting and the handling of messages run on the watcher's thread.
 #pragma once
 
 #include <functional>
@@ -32,16 +32,16 @@ namespace oh {
 
 class Connection;
 
-// How the messages of streams travel, as one side tells the other.
+// How the messages of streams travel; sent to the peer.
 enum class StreamWay : uint8_t { kNone = 0, kKernels = 1, kProxy = 2, kUnknown = 255 };
 
 class StreamLink {
  public:
-  // Why streams or kernels cannot use the link, as far as it is known from the beginning.
+  // Why streams or kernels cannot use the link, as far as known at creation. Empty: no reason.
   struct WhyNot {
     std::string at_all;
     std::string by_kernels;
-    // Takes milliseconds: asked once, before our side is made. May be null.
+    // Takes milliseconds; called once, before this side's lanes are created. May be null.
     std::function<std::string()> ask_by_kernels;
   };
   struct Parts {
@@ -51,24 +51,26 @@ class StreamLink {
   };
   StreamLink(Link& link, Parts parts, WhyNot why_not);
   ~StreamLink();
-  // Its owners; before anything else.
+  // Sets the owners. Call first.
   void bind(std::weak_ptr<void> peer, std::weak_ptr<void> endpoint) {
     owners_.bind(std::move(peer), std::move(endpoint));
   }
-  // The two ends of a link within the process; twice the same if it is its own peer.
+  // Connects the two ends of a link within the process. Both are the same object if the endpoint is
+  // its own peer.
   static void introduce(StreamLink& one, StreamLink& other);
 
-  // Makes our side and tells the other, once. It is ready when each side has the other's mapped.
+  // Creates this side's lanes and announces them to the peer, once. The link is ready when both
+  // sides have sent the same choice.
   Status prepare();
   bool is_ready() const { return ready_.load(std::memory_order_acquire); }
-  // What it is not ready for.
+  // What the link waits for before it is ready.
   std::string waits_for() const;
-  // Why it cannot be; ok: it can, or is not known yet.
+  // Why streams cannot use the link; ok: they can, or it is not known yet.
   Status why_not() const;
   // Why kernels cannot use the link; empty: they can, or it is not known yet.
   std::string why_no_kernels() const;
 
-  // Once it is ready: one of the two.
+  // Once the link is ready, exactly one of the two is true.
   bool by_kernels() const { return is_ready() && !by_proxy(); }
   bool by_proxy() const { return by_proxy_.load(std::memory_order_acquire); }
   Lanes& lanes() { return *lanes_; }
@@ -77,13 +79,13 @@ class StreamLink {
 
   StreamCounts& counts() { return counts_; }
   void add_to(Stats* stats) const;
-  // The first error since the last call.
+  // An error that has not been returned yet; ok: there is none.
   Status take_error();
   // Why a half of a lane has failed.
   Status failure(uint32_t lane, LaneSide side) {
     return by_proxy() ? proxy_->failure(lane, side) : lanes_->notices().failure(lane, side);
   }
-  // As of LaneResets.
+  // See LaneResets.
   void reset(uint32_t lane, uint64_t before) {
     by_proxy() ? proxy_->reset(lane, before) : resets_.reset(lane, before);
   }
@@ -94,9 +96,9 @@ class StreamLink {
     return by_proxy() ? proxy_->is_resetting(lane) && !aborted_.load() : resets_.is_resetting(lane);
   }
 
-  // The link is lost or closed: waits of kernels end.
+  // Ends the waits of kernels: the link is lost or closed.
   void abort();
-  // Every request has ended: no ticket is served any more.
+  // Stops serving tickets. Call when every request has ended.
   void close();
 
   // On the watcher's thread. OH_ERR_PROTOCOL: the message is malformed.
@@ -106,7 +108,7 @@ class StreamLink {
 
  private:
   bool has_lanes() const { return made_.load(std::memory_order_acquire); }
-  // Makes our lanes, or finds why there can be none.
+  // Creates this side's lanes, or records why it cannot.
   void make();
   void refuse(Status status);
   void rule_out_kernels(const std::string& why);
@@ -128,11 +130,11 @@ class StreamLink {
   const std::shared_ptr<cuda::Gpu> gpu_;
   const std::function<std::string()> ask_why_no_kernels_;
   StreamOwners owners_;
-  StreamLink* partner_ = nullptr;  // within the process, while partner_owners_ are held
+  StreamLink* partner_ = nullptr;  // within the process; valid while partner_owners_ is held
   std::optional<StreamOwners> partner_owners_;
 
   StreamCounts counts_;
-  Mutex setup_mutex_;  // held while the driver makes something
+  Mutex setup_mutex_;  // held during driver allocations
   std::unique_ptr<Lanes> lanes_;
   std::unique_ptr<StreamProxy> proxy_;
   LaneResets resets_;

@@ -16,7 +16,7 @@ constexpr int64_t kSettleTime = kMillisecond;
 constexpr int64_t kReleaseTime = 2 * kSecond;
 }  // namespace
 
-// Until the copy has ended; the end of one in a graph is never known.
+// Memory held until a copy has ended. The end of a captured copy is never known.
 struct StreamMemory::Held {
   Held(std::shared_ptr<cuda::Gpu> on, std::shared_ptr<void> memory)
       : gpu(std::move(on)), holder(std::move(memory)) {}
@@ -60,7 +60,7 @@ void StreamMemory::forget_within(uint32_t number) {
   partner_owners_->later(0, [partner = partner_] { partner->settle_later(); });
 }
 
-// On the watcher's thread, until no kernel uses what was removed.
+// Retries on the watcher's thread until no kernel uses removed memory.
 void StreamMemory::settle_later() {
   if (std::exchange(settling_, true)) return;
   owners_.later(now_ns() + kSettleTime, [this] {
@@ -78,7 +78,7 @@ uint32_t StreamMemory::publish(const std::shared_ptr<const GpuExport>& exported)
     link_.memory->publish(exported);
     return exported->number;
   }
-  // Within the process addresses are enough, where the other GPU reaches them.
+  // Within the process no mapping is needed if the other GPU can access the address.
   if (!partner_) return 0;
   const std::shared_ptr<void> held = partner_owners_->peer();
   Lanes* theirs = held ? partner_->lanes() : nullptr;
@@ -107,10 +107,10 @@ void StreamMemory::hold(cuda::Stream stream, bool capturing, std::shared_ptr<voi
   held_.push_back(std::move(held));
 }
 
-// Releases memory that no copy uses any more. Whether all that is left belongs to graphs, whose end
-// is never known.
+// Releases memory that no copy uses any more. Returns whether all that remains is of captured
+// copies, whose end is never known.
 bool StreamMemory::drop_held() {
-  std::vector<std::shared_ptr<Held>> over;  // without the lock
+  std::vector<std::shared_ptr<Held>> over;  // destroyed without the lock
   MutexLock lock(mutex_);
   bool none_waits = true;
   std::erase_if(held_, [&](std::shared_ptr<Held>& held) {
@@ -119,7 +119,7 @@ bool StreamMemory::drop_held() {
     if (drops) over.push_back(std::move(held));
     return drops;
   });
-  // Each is asked for a few times, however many there are.
+  // Doubling keeps the checks for each copy few, however many copies there are.
   many_held_ = std::max(kFewHeld, 2 * held_.size());
   return none_waits;
 }

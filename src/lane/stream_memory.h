@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamMemory: the memory that streams and kernels of one link use: the peer's that is mapped
-// here, ours that the peer gets to know, and memory that copies in progress hold.
+// StreamMemory: the memory that streams and kernels of one link use: the peer's memory mapped here,
+// local memory published to the peer, and memory held for copies in flight.
 //
 // Threading: any thread; removed memory is released on the watcher's thread.
 #pragma once
@@ -22,28 +22,30 @@ class StreamMemory {
   StreamMemory(Link& link, const StreamOwners& owners, std::shared_ptr<cuda::Gpu> gpu,
                bool within_process);
   ~StreamMemory();
-  // The other end within the process, before anything else.
+  // Sets the other end of a link within the process. Call first.
   void introduce(StreamMemory& other) {
     partner_ = &other;
     partner_owners_ = other.owners_;
   }
-  // Kernels may use these lanes; they outlive this.
+  // Kernels may use these lanes, which outlive this object.
   void open(Lanes& lanes) {
     // release: pairs with lanes().
     lanes_.store(&lanes, std::memory_order_release);
   }
 
-  // The other side may have mapped our memory, or we its.
+  // Adds or removes a block of the peer's memory that is mapped here.
   void add_import(const std::shared_ptr<ImportedBlock>& block);
   void forget_import(uint32_t number);
-  // Memory of ours that the other end within the process may have.
+  // Removes a block of local memory at the other end within the process.
   void forget_within(uint32_t number);
-  // For a receive: tells the peer the memory. Its number; 0: the peer's kernels cannot reach it.
+  // Publishes the memory of a receive to the peer. Returns its number; 0: the peer's kernels cannot
+  // access it.
   uint32_t publish(const std::shared_ptr<const GpuExport>& exported);
 
-  // Holds the memory until the work that the stream has now is done; for ever if it is captured.
+  // Holds the memory until the stream's current work is done; if the stream is being captured,
+  // until the endpoint is closed.
   void hold(cuda::Stream stream, bool capturing, std::shared_ptr<void> memory);
-  // All of it, as the link ends: the endpoint holds what copies may still use.
+  // Call as the link ends: hands memory that copies may still use to the endpoint.
   void give_up();
 
  private:
@@ -58,13 +60,13 @@ class StreamMemory {
   const StreamOwners& owners_;
   const std::shared_ptr<cuda::Gpu> gpu_;
   const bool within_process_;
-  StreamMemory* partner_ = nullptr;  // while partner_owners_ are held
+  StreamMemory* partner_ = nullptr;  // valid while partner_owners_ is held
   std::optional<StreamOwners> partner_owners_;
   std::atomic<Lanes*> lanes_{nullptr};
   bool settling_ = false;  // on the watcher's thread only
   Mutex mutex_;
   std::vector<std::shared_ptr<Held>> held_ OH_GUARDED_BY(mutex_);
-  size_t many_held_ OH_GUARDED_BY(mutex_) = kFewHeld;  // from here on they are looked through
+  size_t many_held_ OH_GUARDED_BY(mutex_) = kFewHeld;  // at this size ended copies are released
 };
 
 }  // namespace oh

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamProxy: who carries the stream domain's operations over a link that kernels may not use. It
-// takes the tickets that kernels hand in (proxy_memory.h) and posts operations on the peer, so it
-// lives above the peer (stream/proxy); a link knows it by this.
+// StreamProxy: interface of the proxy, which carries out the stream domain's operations on a link
+// that kernels cannot use. It takes the tickets that kernels submit (proxy_memory.h) and posts
+// operations on the peer, so it is implemented above the peer, in stream/proxy.
 //
-// Threading: the endpoint's progress thread serves; any thread calls, asks, and closes.
+// Threading: the endpoint's progress thread calls serve(); any thread calls the rest.
 #pragma once
 
 #include <atomic>
@@ -26,25 +26,25 @@ class StreamProxy {
   StreamProxy& operator=(const StreamProxy&) = delete;
 
   const std::shared_ptr<ProxyMemory>& memory() { return memory_; }
-  // Kernels may have tickets there from now on.
+  // Kernels may submit tickets to the queue from now on.
   void use(uint32_t queue) {
-    // release: pairs with is_used(); the launch comes after it.
+    // release: pairs with is_used(). The launch follows.
     used_[queue / 64].fetch_or(uint64_t{1} << queue % 64, std::memory_order_release);
   }
 
   // Tickets may name the region from now on.
   virtual void know(const RemoteTarget& target) = 0;
 
-  // Takes tickets and moves on what was taken; true when something happened.
+  // Takes tickets and advances their operations. True: something happened.
   virtual bool serve() = 0;
-  // The link is over, and every request with it: no ticket is taken any more, waits end.
+  // Takes no more tickets, and ends waits: the link and every request have ended.
   virtual void close() = 0;
-  // Why a half of a lane takes no more; ok: it does.
+  // Why a half of a lane has failed; ok: it has not.
   virtual Status failure(uint32_t lane, LaneSide side) = 0;
-  // What went wrong since the last call, the first of it; ok: nothing did.
+  // An error that has not been returned yet; ok: there is none.
   virtual Status take_error() = 0;
 
-  // As of StreamLink.
+  // See StreamLink.
   virtual void reset(uint32_t lane, uint64_t before) = 0;
   virtual uint64_t resets(uint32_t lane) const = 0;
   virtual bool is_resetting(uint32_t lane) = 0;
@@ -61,7 +61,7 @@ class StreamProxy {
   std::atomic<uint64_t> used_[kernels::kProxyQueues / 64 + 1] = {};
 };
 
-// How an endpoint gets one for a link: given to it from above.
+// Creates the proxy of a link. A higher layer passes this function to the endpoint.
 using MakeStreamProxy = std::unique_ptr<StreamProxy> (*)(Endpoint& endpoint, Link& link,
                                                          std::shared_ptr<ProxyMemory> memory);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Regions of a peer as the endpoint's GPU has them mapped.
+// Regions of a peer that are mapped on the endpoint's GPU.
 //
 // Threading: any thread.
 #pragma once
@@ -12,11 +12,12 @@
 namespace oh {
 
 struct MappedRegion {
-  uint64_t base = 0;                           // 0: it is not mapped
-  std::shared_ptr<ImportedBlock> import = {};  // what keeps it so; null: of this process
+  uint64_t base = 0;                           // 0: not mapped
+  std::shared_ptr<ImportedBlock> import = {};  // keeps the mapping; null: memory of this process
 };
 
-// OH_ERR_NOT_VIABLE: it is not mapped on this GPU; OH_ERR_RETIRED.
+// OH_ERR_NOT_VIABLE: the region is not mapped on this GPU. OH_ERR_RETIRED: it is not registered any
+// more.
 Result<MappedRegion> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target);
 
 }  // namespace oh

@@ -12,7 +12,7 @@
 namespace oh {
 namespace {
 
-// Where the result goes.
+// Checks the memory for the result.
 Status check_before(const cuda::Gpu& gpu, const uint64_t* before) {
   if (!before) return {};
   OH_RETURN_IF_ERROR(memory_for_kernels(gpu, before, sizeof(*before)).status());
@@ -21,8 +21,8 @@ Status check_before(const cuda::Gpu& gpu, const uint64_t* before) {
                static_cast<const void*>(before));
 }
 
-// Why kernels that reach the region would not be atomic there. Within the process it may be on
-// another device than the peer's endpoint.
+// Why kernels that can access the region would not be atomic there; empty: they are. Within the
+// process the region may be on another device than that of the peer's endpoint.
 std::string why_no_atomics(const cuda::Gpu& gpu, const Peer& peer, const RemoteTarget& target) {
   if (!peer.within_process()) return {};
   Result<MemoryFacts> facts =
@@ -31,7 +31,7 @@ std::string why_no_atomics(const cuda::Gpu& gpu, const Peer& peer, const RemoteT
   return cuda::why_no_native_atomics(gpu.driver(), gpu.facts().ordinal, facts->device);
 }
 
-// A region on which a kernel of ours can carry it out.
+// Maps a region on which a kernel of this GPU can carry out atomic operations.
 Result<MappedRegion> map_for_atomics(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
   const StreamLink& stream = peer.stream();
   Result<MappedRegion> mapped = MappedRegion();
@@ -61,7 +61,7 @@ Status launch_atomic(Endpoint& endpoint, Peer& peer, const StreamAtomic& call, u
       word, call.op.value, call.op.expected, before, static_cast<kernels::AtomicKind>(call.op.kind),
       0};
   cuda::Gpu& gpu = *endpoint.device().gpu();
-  // Not early: what it orders are earlier kernels' stores, too, by their end.
+  // Not an early launch: the end of earlier kernels must order their stores before the operation.
   return gpu.kernels().launch_remote(call.stream, peer.stream().lanes().kernels().atomic, {},
                                      &args);
 }
@@ -71,7 +71,7 @@ Status enqueue_by_kernel(Endpoint& endpoint, Peer& peer, const RemoteTarget& tar
   OH_ASSIGN_OR_RETURN(MappedRegion mapped, map_for_atomics(endpoint, peer, target));
   Status status = launch_atomic(endpoint, peer, call, mapped.base + call.offset,
                                 reinterpret_cast<uint64_t>(call.before));
-  // And the kernel, which goes with the GPU that all of them keep.
+  // Needed without an import, too: hold() keeps the Gpu, which owns the kernel.
   peer.stream().memory().hold(call.stream, capturing, std::move(mapped.import));
   return status;
 }
@@ -98,7 +98,7 @@ Status enqueue_by_proxy(const std::shared_ptr<Endpoint>& endpoint,
   return launch_by_proxy({proxied}, call.stream, capturing);
 }
 
-// What a kernel that the host waits for uses; given back when it is through.
+// Resources of a kernel that the host waits for; given back when it has ended.
 struct KernelRun {
   explicit KernelRun(std::shared_ptr<cuda::Gpu> on) : gpu(std::move(on)) {}
   ~KernelRun() {
@@ -136,7 +136,7 @@ Result<uint64_t> run_atomic_on_device(Endpoint& endpoint, Peer& peer, const Remo
   Status status = launch_atomic(endpoint, peer, call, mapped.base + offset, run->before.device);
   if (status.ok() && run->gpu->wait_idle(run->stream, deadline)) {
     OH_RETURN_IF_ERROR(gpu.loss());
-    // acquire: the kernel has stored it, and what the word's owner had stored before is there.
+    // acquire: the value that the kernel stored, and what the peer stored before it, are visible.
     return run->before.host->load(std::memory_order_acquire);
   }
   const cuda::Stream stream = run->stream;
@@ -156,7 +156,7 @@ Status atomic_by_stream(const std::shared_ptr<Endpoint>& endpoint,
   OH_RETURN_IF_ERROR(check_word(target, call.offset));
   OH_RETURN_IF_ERROR(peer->stream().why_not());
   OH_RETURN_IF_ERROR(check_before(*endpoint->device().gpu(), call.before));
-  // Only a link that is connected knows how its streams go.
+  // Only a connected link knows whether its streams use kernels or a proxy.
   OH_ASSIGN_OR_RETURN(const bool capturing,
                       connect_for(*endpoint, *peer, call.stream, call.deadline));
   if (target.on_device) return enqueue_by_kernel(*endpoint, *peer, target, call, capturing);

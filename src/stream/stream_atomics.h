@@ -15,19 +15,20 @@ namespace oh {
 struct StreamAtomic {
   uint64_t offset = 0;  // within the region
   AtomicOp op;
-  uint64_t* before = nullptr;  // device memory for what was there; null: it is not wanted
+  uint64_t* before = nullptr;  // device memory for the previous value; null: not wanted
   cuda::Stream stream = nullptr;
   uint64_t timeout_ns = UINT64_MAX;
   Deadline deadline = Deadline::never();  // of the call itself
 };
-// On device memory by a kernel, which needs a link with native atomics. On host memory by CPU
-// instructions, where the link's streams go by proxy. What is refused has enqueued nothing.
+// On device memory a kernel carries out the operation, which requires a link with native atomics.
+// On host memory CPU instructions do, which requires that the link's streams use a proxy. A call
+// that is refused has enqueued nothing.
 Status atomic_by_stream(const std::shared_ptr<Endpoint>& endpoint,
                         const std::shared_ptr<Peer>& peer, const RemoteTarget& target,
                         const StreamAtomic& call);
 
-// On device memory, by the same kernel, for which the calling thread waits. What was there.
-// OH_ERR_TIMEOUT: it may be carried out yet.
+// Runs the same kernel on device memory and waits for it. Returns the previous value.
+// OH_ERR_TIMEOUT: the operation may still be carried out.
 Result<uint64_t> run_atomic_on_device(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
                                       uint64_t offset, const AtomicOp& op, Deadline deadline);
 

@@ -14,7 +14,7 @@ using kernels::StreamOp;
 
 namespace {
 
-constexpr uint64_t kOffsets = uint64_t{1} << 48;  // that a posting can hold
+constexpr uint64_t kOffsets = uint64_t{1} << 48;  // limit of a posting's offset
 
 struct Group {
   uint32_t depth = 0;
@@ -26,8 +26,8 @@ Group& group() {
   return ours;
 }
 
-// Checks the memory of a message. For a large receive the peer's kernels get to know it, so that
-// they can put into it.
+// Checks the memory of a message. Publishes that of a large receive, so that the peer's kernels can
+// put into it.
 Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
   if (call.size == 0) return {};
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
@@ -130,7 +130,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   StreamLink& stream = peer->stream();
   OH_RETURN_IF_ERROR(stream.why_not());
   PendingOp pending{endpoint, peer, call.stream, false, deadline, {}};
-  // A group asks once, at its end.
+  // A group queries the driver once, at its end.
   const bool grouped = group().depth > 0;
   const bool ask = !grouped || !stream.is_ready() || stream.is_resetting(call.lane);
   if (ask) {

@@ -17,7 +17,7 @@ struct StreamCall {
   kernels::StreamKind kind = kernels::StreamKind::kSend;
   cuda::Stream stream = nullptr;
   void* data = nullptr;
-  uint64_t size = 0;  // of signals: their count
+  uint64_t size = 0;  // signals: their count
   uint32_t lane = 0;
   uint32_t slot = 0;
   uint64_t timeout_ns = UINT64_MAX;
@@ -29,7 +29,7 @@ struct StreamCall {
 // group.
 Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                    const StreamCall& call, Deadline deadline);
-// Connects the lanes: waits for the peer. An error says why it cannot be.
+// Connects the lanes and waits for the peer. An error states why they cannot be connected.
 Status warm_up(Endpoint& endpoint, Peer& peer, Deadline deadline);
 Status reset_lane(Endpoint& endpoint, Peer& peer, uint32_t lane, Deadline deadline);
 Status check_lane(uint32_t lane);
@@ -38,7 +38,7 @@ Status check_lane(uint32_t lane);
 Result<std::shared_ptr<const GpuExport>> memory_for_kernels(const cuda::Gpu& gpu, const void* data,
                                                             uint64_t size);
 // Connects the lanes if necessary, which a graph cannot record. Returns whether the stream is being
-// captured: a question to the driver.
+// captured, by a driver query.
 Result<bool> connect_for(Endpoint& endpoint, Peer& peer, cuda::Stream stream, Deadline deadline);
 
 // A buffer that the peer's kernels may put messages into, for receives by kernels.

@@ -14,9 +14,9 @@ using kernels::StreamOp;
 
 namespace {
 
-constexpr uint64_t kBlockBytes = 6 * 1024;  // of a small message: a line a thread
+constexpr uint64_t kBlockBytes = 6 * 1024;  // of a message: one line a thread
 constexpr uint32_t kMostOfCluster = 8;      // blocks that every GPU with clusters has
-constexpr uint32_t kOfPeers = 2;            // a group takes 1 / 2 of the GPU's processors
+constexpr uint32_t kOfPeers = 2;            // a group takes 1 / 2 of the GPU's SMs
 
 // Blocks of one message.
 uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
@@ -107,7 +107,7 @@ Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, cons
   return only.endpoint->device().gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
 }
 
-// The turns of all halves that a launch takes, and where it is remembered for the rest.
+// The turns of all halves that a launch uses, and where it is tracked for its other operations.
 HeldTurns turns_of(const std::vector<PendingOp>& run, cuda::Gpu& gpu) {
   std::vector<LaunchTurn*> turns;
   std::vector<Launches*> apart;

@@ -13,7 +13,7 @@
 
 namespace oh {
 
-// An operation to launch, and the objects that must exist until then.
+// An operation to launch, and the objects that must live until then.
 struct PendingOp {
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<Peer> peer;

@@ -12,7 +12,7 @@
 namespace oh {
 namespace {
 
-// How the blocks of one part go: by proxy where the region is not mapped.
+// How the blocks of one part are moved: by proxy if the region is not mapped.
 struct Way {
   const MovePart& part;
   MappedRegion mapped;
@@ -42,7 +42,7 @@ class Moving {
   }
   bool has_blocks() const { return blocks_ > 0; }
 
-  // Also when it fails, what was enqueued before is held.
+  // Holds the memory of what was enqueued, even after an error.
   Status enqueue() {
     Status status = enqueue_all();
     hold_imports();
@@ -52,7 +52,7 @@ class Moving {
  private:
   cuda::Gpu& gpu() const { return *endpoint_->device().gpu(); }
 
-  // `why`: the region is not mapped here.
+  // `why`: the error of map_region().
   Status plan_proxy(const MovePart& part, const Status& why) {
     StreamLink& stream = peer_->stream();
     if (!stream.why_not().ok()) return why;
@@ -116,7 +116,7 @@ class Moving {
     return {};
   }
 
-  // And the kernels, which go with the GPU that all of them keep.
+  // Needed for kernels without imports, too: hold() keeps the Gpu, which owns the kernels.
   void hold_imports() const {
     using Imports = std::vector<std::shared_ptr<ImportedBlock>>;
     Imports imports;
@@ -136,7 +136,7 @@ class Moving {
   std::vector<Way> ways_;
   size_t blocks_ = 0;
   bool capturing_ = false;
-  bool launched_ = false;  // a kernel of ours
+  bool launched_ = false;  // a kernel was launched
 };
 
 }  // namespace

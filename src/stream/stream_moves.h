@@ -20,9 +20,9 @@ struct StreamMove {
   uint64_t timeout_ns = UINT64_MAX;
   Deadline deadline = Deadline::never();  // of the call itself
 };
-// Into and out of regions that this GPU has mapped, a single block by the copy engine and many by
-// a kernel; else by proxy, where streams of the link use one. What is refused has enqueued nothing;
-// where the driver fails in between, a part may have been enqueued.
+// For a region mapped on this GPU, the copy engine moves a single block and a kernel moves many.
+// For other regions the link's proxy moves the blocks, if its streams use one. A call that is
+// refused has enqueued nothing; after a driver error a part may have been enqueued.
 Status move_by_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_ptr<Peer>& peer,
                       const StreamMove& move);
 

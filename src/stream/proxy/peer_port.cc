@@ -29,7 +29,7 @@ Status PeerPort::move(Request& request, const RemoteTarget& target, const Block&
 
 Atomics& PeerPort::atomics() { return link_.peer->operations().atomics(); }
 
-// Without shared memory the peer may stop in the middle of a message. The request is in doubt then,
+// Without shared memory the peer may stop in the middle of a message. The request is then in doubt
 // until copy engines and UCX have ended; it does not wait for the peer.
 bool PeerPort::try_end(Request& request, const Status& why) {
   Operations& operations = link_.peer->operations();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerPort: a proxy's operations, posted on a peer.
+// PeerPort: posts a proxy's operations on a peer.
 //
 // Threading: any thread; post() and move() on the endpoint's progress thread.
 #pragma once

@@ -9,7 +9,7 @@
 namespace oh {
 namespace {
 constexpr int64_t kCloseTime = kSecond;
-constexpr size_t kAtOnce = 64;  // messages
+constexpr size_t kAtOnce = 64;  // messages per serve()
 }  // namespace
 
 std::unique_ptr<StreamProxy> make_proxy(Endpoint& endpoint, Link& link,
@@ -37,7 +37,7 @@ void Proxy::know(const RemoteTarget& target) {
 bool Proxy::serve() {
   MutexLock lock(mutex_);
   if (closed_) return false;
-  // Asked first: signals that came before the loss count.
+  // Queried before receive(): signals that arrived before the loss count.
   const bool lost = !port_->usable().ok();
   bool any = receive();
   for (uint32_t lane = 0; lane < OH_LANES; ++lane) any = resets_.advance(lane) || any;
@@ -64,7 +64,7 @@ bool Proxy::receive() {
   return any;
 }
 
-// Kernels whose operations have ended see the abort word, which comes last.
+// Sets the abort word last: kernels leave their waits when the host no longer uses their buffers.
 void Proxy::close() {
   MutexLock lock(mutex_);
   if (std::exchange(closed_, true)) return;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proxy: the host's part of the stream domain over a link that kernels may not use. It takes the
-// tickets of kernels (kernels/proxy.h), posts them on the peer as operations of the host domain
-// under tags of their own, and answers. The peer chooses their paths.
+// Proxy: the host's side of the stream domain on a link that kernels cannot use. It takes the
+// tickets of kernels (kernels/proxy.h), posts them on the peer as host-domain operations with their
+// own tags, and answers them. The peer object chooses the paths.
 //
-//   ProxyHalf      messages of one half of a lane       ProxyMoves    puts, gets
-//   ProxyResets    new epochs of lanes                  ProxySignals  signals, and waits for them
-//   ProxyMessages  between the two proxies, for signals and resets
+//   ProxyHalf      messages of one half of a lane       ProxyMoves    puts, gets, atomics
+//   ProxyResets    new epochs of lanes                  ProxySignals  signals and signal waits
+//   ProxyMessages  messages between the two proxies, for signals and resets
 //
-// Threading: the endpoint's progress thread serves; any thread calls, asks, and closes.
+// Threading: the endpoint's progress thread calls serve(); any thread calls the rest.
 #pragma once
 
 #include <deque>
@@ -40,7 +40,7 @@ class Proxy final : public StreamProxy {
   bool is_resetting(uint32_t lane) override;
 
  private:
-  // Behind the tags of barriers, which follow those of batches.
+  // After the tags of barriers, which follow those of batches.
   static constexpr uint64_t kFirstTag = OH_TAG_MAX + 1 + (uint64_t{3} << 61);
   bool receive() OH_REQUIRES(mutex_);
 
@@ -54,7 +54,7 @@ class Proxy final : public StreamProxy {
   ProxyResets resets_ OH_GUARDED_BY(mutex_);
 };
 
-// As MakeStreamProxy.
+// A MakeStreamProxy.
 std::unique_ptr<StreamProxy> make_proxy(Endpoint& endpoint, Link& link,
                                         std::shared_ptr<ProxyMemory> memory);
 

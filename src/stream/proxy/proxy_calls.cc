@@ -75,7 +75,7 @@ Status launch_by_proxy(const std::vector<ProxyCall>& calls, cuda::Stream stream,
   cuda::Function kernel = calls.front().peer->stream().proxy().memory()->kernel();
   OH_RETURN_IF_ERROR(
       gpu.kernels().launch_remote(stream, kernel, {blocks, kernels::kProxyThreads}, args.get()));
-  // The kernel runs, whatever fails from here on: its memory stays, and its tickets are served.
+  // The kernel runs even if a later step fails: keep its memory, and serve its tickets.
   Status status = turns.launched();
   for (const ProxyCall& call : calls) {
     if (capturing) call.peer->stream().proxy().memory()->keep();
@@ -92,7 +92,7 @@ Status launch_beside(const std::vector<ProxyCall>& calls, cuda::Stream stream, b
   OH_ASSIGN_OR_RETURN(ProxyMemory::Branch branch, memory->fork(stream, capturing));
   Status status = launch_by_proxy(calls, branch.stream, capturing);
   if (status.ok()) status = others();
-  // On errors too: a branch that was forked from a capture must join it.
+  // After errors, too: a branch forked from a capture must join it.
   Status joined = memory->join(branch, stream, capturing);
   return status.ok() ? joined : status;
 }

@@ -19,7 +19,7 @@ bool ProxyHalf::serve(uint64_t tag) {
     fail(OH_ERR_TIMEOUT, ProxyWork::kTooLate);
   }
   bool any = take_all();
-  // Posted in the order of the numbers, in which messages match.
+  // Posted in the order of the ticket numbers, since messages match in the order of posting.
   bool in_turn = true;
   for (uint64_t number = oldest_; number < next_; ++number) {
     ProxyWork& work = this->work(number);
@@ -65,7 +65,7 @@ void ProxyHalf::take(const Ticket& ticket) {
   if (!failed_.ok()) finish(work, failed_);
 }
 
-// False: there is no room for it now.
+// False: there is no room now.
 bool ProxyHalf::post(ProxyWork& work, uint64_t tag) {
   work.renew();
   Request& request = work.request;
@@ -88,7 +88,7 @@ bool ProxyHalf::poll(ProxyWork& work) {
   bool moved = false;
   if (!work.poll(port_, &moved)) return moved;
   if (work.request.status.code() == OH_ERR_RETIRED) {
-    // The sender took its message back: the receive waits for the next one.
+    // The sender has revoked its message: post the receive again for the next one.
     work.state = State::kWaiting;
   } else {
     finish(work, work.result(port_));

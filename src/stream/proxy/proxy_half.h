@@ -16,19 +16,20 @@ namespace oh {
 
 class ProxyHalf {
  public:
-  // Of queue `queue`, which is less than kProxyLanes.
+  // `queue`: index of its queue, less than kProxyLanes.
   ProxyHalf(ProxyPort& port, ProxyMemory& memory, uint32_t queue);
 
-  // Takes tickets, posts them with this tag, and ends what has ended. True when something happened.
+  // Takes tickets, posts them with this tag, and answers those that have ended. True: something
+  // happened.
   bool serve(uint64_t tag);
-  // Why it takes no more; ok: it does.
+  // Why the half has failed; ok: it has not.
   const Status& failure() const { return failed_; }
-  // The first error since the last call.
+  // An error that has not been returned yet; ok: there is none.
   Status take_error();
 
-  // Fails all tickets that kernels have handed in by now, and all that come until end_reset().
+  // Fails all tickets that kernels have submitted, and all that arrive until end_reset().
   void begin_reset();
-  // Ends the operations of the old epoch. True: none is left.
+  // Ends the operations of the old epoch. True: none remains.
   bool end_all();
   void end_reset();
 
@@ -39,7 +40,7 @@ class ProxyHalf {
   bool sends() const { return queue_ < OH_LANES; }
   const char* side() const { return sends() ? "send" : "receive"; }
   uint32_t lane() const { return queue_ % OH_LANES; }
-  // The kernel of a small send does not wait for it.
+  // Whether the work is a small send, whose kernel does not wait.
   bool is_buffered(const ProxyWork& work) const { return sends() && work.small; }
   ProxyWork& work(uint64_t number) { return works_[number % kernels::kTickets]; }
   bool take_all();
@@ -53,13 +54,13 @@ class ProxyHalf {
   ProxyPort& port_;
   ProxyMemory& memory_;
   const uint32_t queue_;
-  uint64_t oldest_ = 0;  // that has not ended
-  uint64_t next_ = 0;    // ticket
+  uint64_t oldest_ = 0;  // oldest ticket that has not ended
+  uint64_t next_ = 0;    // ticket to take next
   std::array<ProxyWork, kernels::kTickets> works_;
   bool resetting_ = false;
-  Status failed_;  // it takes no more
+  Status failed_;  // not ok: the half has failed
   Status warned_;
-  bool reported_ = false;  // failed_
+  bool reported_ = false;  // failed_ was returned
 };
 
 }  // namespace oh

@@ -17,7 +17,7 @@ void ProxyMessages::send_signal(const ProxyMessage& message, uint64_t ticket) {
   outgoing_.back().ticket = ticket;
 }
 
-// In their order. Messages that a lost link leaves unsent are dropped.
+// Posts in order. Messages that a lost link leaves unsent are dropped.
 bool ProxyMessages::flush() {
   bool any = false;
   for (Outgoing& message : outgoing_) {
@@ -55,7 +55,7 @@ std::optional<ProxyMessage> ProxyMessages::receive() {
   if (!receive_.ended()) return {};
   receiving_ = false;
   if (receive_.status.ok()) return parse({incoming_, receive_.nbytes});
-  // Signals would be lost. When the link has ended there are none any more.
+  // A failed receive would lose signals. Once the link has ended, none arrive.
   if (port_.usable().ok()) {
     port_.accuse(error(OH_ERR_PROTOCOL, "a message of the proxy of %s: %s", port_.name().c_str(),
                        receive_.status.text().c_str()));

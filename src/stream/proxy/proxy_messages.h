@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProxyMessages: the messages that the two proxies of a link send each other for signals and
-// resets. They arrive in order, behind what was sent before them.
+// ProxyMessages: messages between the two proxies of a link, for signals and resets. They arrive in
+// order, after all that was sent before them.
 //
 // Threading: Proxy::mutex_ is held.
 #pragma once
@@ -25,22 +25,23 @@ struct ProxyMessage {
 
 class ProxyMessages {
  public:
-  // `tag`: of these messages alone.
+  // `tag`: used by these messages only.
   ProxyMessages(ProxyPort& port, ProxyMemory& memory, uint64_t tag)
       : port_(port), memory_(memory), tag_(tag) {}
 
   void send(const ProxyMessage& message);
-  // The same for a signal's ticket, which is answered when the message is on its way.
+  // The same for a signal's ticket, which is answered when the send has ended.
   void send_signal(const ProxyMessage& message, uint64_t ticket);
-  // Posts what was not posted for lack of room. True when something happened.
+  // Posts messages that are not posted yet, and answers tickets of signals whose sends have ended.
+  // True: something happened.
   bool flush();
-  // The next message that has come, if there is one.
+  // The next message that has arrived, if any.
   std::optional<ProxyMessage> receive();
 
  private:
   struct Outgoing {
     Bytes bytes;
-    std::optional<uint64_t> ticket = {};  // of a signal
+    std::optional<uint64_t> ticket = {};  // of the signal, if it is one
     bool posted = false;
     Request request;
   };

@@ -47,7 +47,7 @@ bool ProxyMoves::serve() {
   return any;
 }
 
-// Its place is free: the kernel has seen the answer of the ticket before.
+// Its entry is free: the kernel has seen the answer to the entry's last ticket.
 void ProxyMoves::take(const Ticket& ticket) {
   ProxyWork& work = works_[next_ % kTickets];
   work.number = next_++;
@@ -74,7 +74,7 @@ Status ProxyMoves::post(ProxyWork& work, const ProxyPlace& place) {
   const bool adds = place.region & kOfAdd;
   const bool swaps = place.region & kOfCompareSwap;
   auto known = targets_.find(static_cast<uint32_t>(place.region));
-  // A later region of the peer may have its index.
+  // A later region of the peer may reuse the index.
   if (known == targets_.end() || known->second.version != place.version) {
     return error(OH_ERR_RETIRED, "the region has been deregistered");
   }
@@ -88,7 +88,7 @@ Status ProxyMoves::post(ProxyWork& work, const ProxyPlace& place) {
 }
 
 std::optional<Result<uint64_t>> ProxyMoves::poll_atomic(const ProxyWork& work) {
-  // Asked first: what the peer answered before it was lost counts.
+  // Queried before take_atomic(): an answer that arrived before the loss counts.
   const Status usable = port_.usable();
   std::optional<Result<uint64_t>> found = port_.take_atomic(*work.atomic);
   if (found) return found;
@@ -113,7 +113,7 @@ void ProxyMoves::answer(ProxyWork& work, const char* what, const Status& status,
   work.renew();
 }
 
-// No more is known of one that is forgotten.
+// The result of an abandoned atomic operation stays unknown.
 void ProxyMoves::close(const Deadline& deadline) {
   for (ProxyWork& work : works_) {
     if (work.state == ProxyWork::State::kPosted && work.atomic) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ProxyMoves: puts, gets and atomic operations of the stream domain by proxy. The kernel waits
-// until the bytes are in the region, or in our memory, so later work of its stream, a signal too,
-// follows them.
+// until the bytes are in the region or in local memory, so later work of its stream, signals
+// included, follows them.
 //
 // Threading: Proxy::mutex_ is held.
 #pragma once
@@ -28,17 +28,17 @@ class ProxyMoves {
  private:
   void take(const kernels::Ticket& ticket);
   Status post(ProxyWork& work, const kernels::ProxyPlace& place);
-  // What has come of an atomic operation, if anything.
+  // The result of an atomic operation; none: it has not arrived.
   std::optional<Result<uint64_t>> poll_atomic(const ProxyWork& work);
   void finish(ProxyWork& work, const Status& status);
-  // `bytes`: that were moved, or what was there.
+  // `bytes`: bytes moved, or an atomic operation's previous value.
   void answer(ProxyWork& work, const char* what, const Status& status, uint64_t bytes);
 
   ProxyPort& port_;
   ProxyMemory& memory_;
   uint64_t next_ = 0;
   std::array<ProxyWork, kernels::kTickets> works_;
-  // By index: of each the latest that was named.
+  // By region index: the latest version that know() was called with.
   std::unordered_map<uint32_t, RemoteTarget> targets_;
   Status warned_;
 };

@@ -3,7 +3,8 @@
 
 namespace oh {
 
-// The tags between the lanes of one epoch and the next are not theirs: ProxyMessages has one.
+// An epoch takes 2 * OH_LANES tags, of which the lanes use the first half. ProxyMessages uses one
+// of the others.
 uint64_t ProxyResets::tag(uint32_t lane) const {
   constexpr uint64_t kEpochs = (uint64_t{1} << 48) - 1;
   return first_tag_ + (reset_[lane].epoch & kEpochs) * 2 * OH_LANES + lane;
@@ -15,7 +16,7 @@ void ProxyResets::reset(uint32_t lane, uint64_t before) {
 
 void ProxyResets::told(uint32_t lane, uint64_t epoch) {
   reset_[lane].their_epoch = epoch;
-  // At once: the next message may be right behind it.
+  // At once: the next message may follow directly.
   (void)advance(lane);
 }
 
@@ -32,7 +33,7 @@ bool ProxyResets::advance(uint32_t lane) {
     bool through = true;
     const bool all = end_operations(lane, &through);
     if (!all || !through) return !all;
-    // Behind all that was sent on the lane.
+    // After all that was sent on the lane.
     parts_.messages.send({ProxyMessage::Kind::kReset, lane, reset.epoch + 1});
     reset.told = true;
   }
@@ -41,8 +42,8 @@ bool ProxyResets::advance(uint32_t lane) {
   return true;
 }
 
-// Whether no operation of the lane is left. `through`: its kernels have ended; of one that has not
-// begun the host sees nothing but its event.
+// Whether no operation of the lane remains. `through`: its kernels have ended; of a kernel that has
+// not begun the host sees only its event.
 bool ProxyResets::end_operations(uint32_t lane, bool* through) {
   bool all = true;
   for (LaneSide side : {LaneSide::kSend, LaneSide::kRecv}) {
@@ -53,7 +54,7 @@ bool ProxyResets::end_operations(uint32_t lane, bool* through) {
 }
 
 void ProxyResets::end(uint32_t lane) {
-  // All that the peer sent in the old epoch has come by now, and no receive takes it any more.
+  // All that the peer sent in the old epoch has arrived, and no receive takes it any more.
   parts_.port.discard(tag(lane));
   for (LaneSide side : {LaneSide::kSend, LaneSide::kRecv}) half(lane, side).end_reset();
   ++reset_[lane].epoch;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProxyResets: how a lane by proxy begins a new epoch, both sides in step. Each epoch has a tag of
-// its own.
+// ProxyResets: moves a lane to a new epoch, both sides in step, on a link that uses a proxy. Each
+// epoch has its own tag.
 //
-//   IDLE ──▶ ENDING ────────▶ TOLD ──────────▶ IDLE, next epoch
-//            our operations   the peer has     messages of the old epoch are dropped
-//            have ended       told us, too
+//   IDLE ──▶ ENDING ─────────▶ TOLD ─────────▶ IDLE, next epoch
+//            local operations  the peer has    messages of the old epoch are dropped
+//            have ended        sent, too
 //
 // Threading: Proxy::mutex_ is held; count() from any thread.
 #pragma once
@@ -22,7 +22,7 @@ namespace oh {
 
 class ProxyResets {
  public:
-  // What the resets are of; `first_tag`: from here on the epochs have theirs.
+  // The objects that a reset works on. `first_tag`: the first of the epochs' tags.
   struct Parts {
     ProxyPort& port;
     ProxyMemory& memory;
@@ -31,15 +31,15 @@ class ProxyResets {
   };
   ProxyResets(const Parts& parts, uint64_t first_tag) : parts_(parts), first_tag_(first_tag) {}
 
-  // As of StreamLink.
+  // See StreamLink.
   void reset(uint32_t lane, uint64_t before);
   uint64_t count(uint32_t lane) const { return counts_[lane].load(std::memory_order_acquire); }
-  // From when either side wants it until kernels take the lane again.
+  // From when either side requests a reset until kernels may take the lane again.
   bool is_resetting(uint32_t lane) const { return reset_[lane].wanted || reset_[lane].in_progress; }
-  // The peer begins this epoch.
+  // Handles the peer's message that it begins this epoch.
   void told(uint32_t lane, uint64_t epoch);
   bool advance(uint32_t lane);
-  // Of messages of the lane's epoch.
+  // The tag of messages of the lane's current epoch.
   uint64_t tag(uint32_t lane) const;
 
  private:
@@ -47,8 +47,8 @@ class ProxyResets {
     bool wanted = false;
     bool in_progress = false;
     bool told = false;
-    uint64_t epoch = 0;        // that the lane has
-    uint64_t their_epoch = 0;  // that the peer begins
+    uint64_t epoch = 0;        // current epoch
+    uint64_t their_epoch = 0;  // the epoch that the peer begins
   };
   ProxyHalf& half(uint32_t lane, LaneSide side) {
     return parts_.halves[static_cast<uint32_t>(side) * OH_LANES + lane];

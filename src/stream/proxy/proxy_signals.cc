@@ -16,7 +16,7 @@ void ProxySignals::check_late(uint32_t queue, const char* what) {
   if (Status late = take_late_ticket(memory_, queue, what); !late.ok()) warned_ = std::move(late);
 }
 
-// Kernels have few places for tickets, so few messages are queued.
+// A queue has few entries, so few messages are queued.
 bool ProxySignals::serve_sends() {
   bool any = false;
   check_late(kSignalQueue, "a signal");

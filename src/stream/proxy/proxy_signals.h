@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ProxySignals: signals of the stream domain by proxy: those that kernels send, and the slots that
+// ProxySignals: signals of the stream domain by proxy: signals that kernels send, and slots that
 // kernels wait for.
 //
 // Threading: Proxy::mutex_ is held.
@@ -18,9 +18,10 @@ class ProxySignals {
   ProxySignals(ProxyMemory& memory, ProxyMessages& messages)
       : memory_(memory), messages_(messages) {}
 
-  // Sends the signals of tickets.
+  // Takes tickets of signals and sends them. True: something happened.
   bool serve_sends();
-  // Ends waits for the slot. `lost`: the link is, and no signal comes any more.
+  // Takes tickets of waits for the slot, and ends waits. `lost`: the link is lost, so no signal
+  // arrives any more.
   bool serve_slot(uint32_t index, bool lost);
   // The peer has signalled the slot.
   void arrived(uint32_t index, uint64_t count) { slots_[index].arrived += count; }
@@ -34,7 +35,7 @@ class ProxySignals {
     int64_t deadline = 0;
   };
   struct Slot {
-    uint64_t arrived = 0;  // and not taken
+    uint64_t arrived = 0;  // and not consumed by a wait
     uint64_t next = 0;
     std::array<Wait, kernels::kTickets> waits;
   };

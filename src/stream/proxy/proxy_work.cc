@@ -40,7 +40,7 @@ bool ProxyWork::is_released(ProxyPort& port) const {
 
 void ProxyWork::close(ProxyPort& port, const Deadline& until) {
   while (!is_released(port) && !until.passed()) sched_yield();
-  // A request in doubt holds the peer.
+  // A request in doubt holds a reference to the peer: renew() drops it.
   if (is_released(port)) return renew();
   OH_LOG(kWarn, "%s may still use a buffer of the stream domain: keep its memory",
          port.name().c_str());
