@@ -18,7 +18,7 @@ enum class MemoryKind : uint8_t {
   kHost,           // private host memory
   kShared,         // a shared block
   kDevice,         // device memory that the peer can map: cudaMalloc, VMM, exportable pools
-  kDevicePrivate,  // and that it cannot: the default pool of cudaMallocAsync, managed memory
+  kDevicePrivate,  // not mappable: the default pool of cudaMallocAsync, managed memory
 };
 const char* memory_kind_name(MemoryKind kind);
 

@@ -3,8 +3,8 @@
 // Link: the state that the parts of a peer (sender, receiver, transfers, one-sided operations)
 // share: the channel, the limits, the state of the link, and how a request ends.
 //
-//   OPEN ──▶ LOST (the other side died, said goodbye, or broke the protocol)
-//     └────▶ CLOSED (by us)
+//   OPEN ──▶ LOST (the peer died, closed the link, or violated the protocol)
+//     └────▶ CLOSED (by this side)
 //
 // Threading: guarded by `lock`, which LinkGuard takes. LinkGuard rings the doorbells that are due
 // after it has released the lock.

@@ -33,9 +33,9 @@ class MemoryExchange {
   MemoryExchange(Link& link, Connection* connection, const Id& process, Listener listener);
 
   // With the lock held. Returns the number of the shared block that holds this memory, 0 for none.
-  // Hands the block over if the peer does not know it.
+  // Hands the block over if the peer has not received it.
   uint32_t block_of(const void* data, uint64_t size);
-  // With the lock held. Hands exported device memory over if the peer does not know it.
+  // With the lock held. Hands exported device memory over if the peer has not received it.
   void publish(const std::shared_ptr<const GpuExport>& exported);
 
   // Any thread. Requests a block of the peer's memory.
@@ -44,7 +44,8 @@ class MemoryExchange {
   void ask_for_block(uint32_t number);
   // Null: not mapped; `failed`: it cannot be mapped. Without the lock.
   std::shared_ptr<ImportedBlock> imported(uint32_t number, bool* failed);
-  // A local block is about to be freed: tells the peer if it knows the block. Without the lock.
+  // A local block is about to be freed: retires it at the peer if it was handed over. Without the
+  // lock.
   void retire_block(uint32_t number);
   // The link is closed: nothing is mapped from now on. Returns what was mapped, for the caller to
   // release without the lock.
@@ -73,7 +74,7 @@ class MemoryExchange {
   const Id process_;
   const Listener listener_;
   SharedHeap& heap_;
-  std::set<uint32_t> exported_;         // blocks that the peer knows; guarded by the lock
+  std::set<uint32_t> exported_;         // blocks handed to the peer; guarded by the lock
   bool closed_ = false;                 // guarded by the lock
   std::unique_ptr<Arriving> arriving_;  // only on the watcher's thread
 };

@@ -64,7 +64,7 @@ enum class OpKind : uint8_t {
   kReady,  // ends when something can be taken: see readiness.h
 };
 
-// Where a request stands. A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
+// State of a request.     A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
 //                         A receive: POSTED ────────────▶ DIRECT | STREAM ─▶ ENDED
 enum class Phase : uint8_t { kIdle, kQueued, kPosted, kOffered, kDirect, kStream, kEnded };
 // For error texts.

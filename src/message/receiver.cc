@@ -300,7 +300,7 @@ Status Receiver::on_data(const Frame& frame) {
   // UCX may have fetched the previous part and delivered this one in the same call.
   if (arrivals_.is_fetching()) (void)progress();
   Arrival* arrival = arrivals_.find(frame.op);
-  // Unknown: this side has rejected it, and the sender did not know yet.
+  // Unknown: this side has rejected it, and its reject had not reached the sender.
   if (!arrival) return {};
   if (arrival->withdrawn) {
     return error(OH_ERR_PROTOCOL, "%s sent bytes of a message that it had withdrawn",

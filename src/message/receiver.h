@@ -4,9 +4,9 @@
 // a matched message gets into its buffer.
 //
 //   POSTED ──▶ an eager message, whole ──────────────────────────────────────▶ ENDED
-//      │  ──▶ the first part of one, or an RTS that we answer with CTS ──────▶ STREAM ──▶ ENDED
-//      │  ──▶ an RTS with a slot that we claim ──────────────────────────────▶ DIRECT ──▶ ENDED
-//      └──▶ the sender claims the slot that we offered (RTR) ────────────────▶ DIRECT ──▶ ENDED
+//      │  ──▶ the first part of one, or an RTS answered with a CTS ──────────▶ STREAM ──▶ ENDED
+//      │  ──▶ an RTS with a slot that this side claims ──────────────────────▶ DIRECT ──▶ ENDED
+//      └──▶ the sender claims the slot that was offered (RTR) ───────────────▶ DIRECT ──▶ ENDED
 //
 // Matcher holds the posted receives, UnexpectedQueue the messages without one, Arrivals the
 // messages that arrive in parts. ShortReceives takes most short messages before they get here.
@@ -106,7 +106,7 @@ class Receiver {
   struct Whole {
     uint64_t tag;
     uint64_t length;
-    bool eager;  // they were sent before the receive was known to the sender
+    bool eager;  // sent before the sender knew of the receive
   };
   void finish_whole(Request* request, const Whole& message);
 

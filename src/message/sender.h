@@ -5,7 +5,7 @@
 //
 //   QUEUED ──▶ RTR for this number: claim its slot ──────────────────▶ DIRECT ──▶ ENDED
 //      │  ──▶ small and credit left: EAGER (then DATA) ──▶ STREAM ──────────────▶ ENDED
-//      └──▶ RTS: OFFERED ──▶ the receiver claims our slot ───────────▶ DIRECT ──▶ ENDED
+//      └──▶ RTS: OFFERED ──▶ the receiver claims the slot ───────────▶ DIRECT ──▶ ENDED
 //                       └──▶ CTS: DATA ──▶ STREAM ──────────────────────────────▶ ENDED
 //
 // SendTags holds the numbers, RTRs and epochs; SendStreams sends messages in parts.
