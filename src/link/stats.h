@@ -2,6 +2,8 @@
 //
 // Stats: the counters of one link, which the statistics of a peer and the metrics of the process
 // add up.
+//
+// Threading: written under the link's lock, read by any thread (base/metrics.h).
 #pragma once
 
 #include <array>
