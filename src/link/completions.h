@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Completions: how the requests of one endpoint end. It owns their pool, the event descriptors that
-// announce armed requests, and the count of operations whose end rings no doorbell.
+// Completions: the ends of the requests of one endpoint. It owns their pool, the event descriptors
+// that announce armed requests, and the count of operations whose end rings no doorbell.
 //
-// Requests that are armed for the list have a descriptor of their own: who waits for those and who
-// waits for the others clear theirs without each other's knowledge.
+// Requests armed for the list have a descriptor of their own, so that the two kinds of waiters
+// clear their descriptors independently.
 //
 // Threading: any thread.
 #pragma once
@@ -20,23 +20,24 @@ namespace oh {
 // A descriptor that is readable from the first announcement until clear().
 class CompletionEvent {
  public:
-  // Made by the first call.
+  // The first call creates the descriptor.
   Result<int> fd();
-  // An armed request has ended. Nothing happens while there is no descriptor.
+  // Announces that an armed request has ended. Does nothing before the first fd().
   void announce();
   void clear();
 
  private:
   Mutex mutex_;
   UniqueFd event_ OH_GUARDED_BY(mutex_);
-  std::atomic<int> number_{-1};  // the same, without the lock
+  std::atomic<int> number_{-1};  // the descriptor, read without the mutex
 };
 
 class Completions {
  public:
   RequestPool& pool() { return pool_; }
 
-  // Operations that end by a word which a device writes: while there are any, waits poll.
+  // Number of operations whose end rings no doorbell, such as those that a device ends by writing a
+  // word. Waits poll while it is not 0.
   const std::atomic<uint32_t>& polled() const { return polled_; }
   void count_polled(int change) { polled_.fetch_add(static_cast<uint32_t>(change)); }
 

@@ -12,17 +12,19 @@
 namespace oh {
 namespace {
 constexpr size_t kMaxControlMessage = SocketChannel::kMaxPayload + 128;
-// Frames stop far below; what is left are answers to a peer that asks and does not read.
+// Frames stop far below this limit. Only the answers to a peer that sends requests and does not
+// read reach it.
 constexpr size_t kMaxBacklog = 1 << 20;
-// Of one link in one turn of the watcher's: some 100 us.
+// Limits of one link in one turn of the watcher: about 100 us.
 constexpr int kMessagesAtOnce = 64;
 constexpr size_t kBytesAtOnce = 256 * 1024;
-// How long what was sent beside the socket before the end may take to come, and how often we look.
+// How long data that was sent over UCX before the end of the socket may take to arrive, and how
+// often to poll for it.
 constexpr int64_t kLastWords = 200 * kMillisecond;
 constexpr int64_t kLook = 100 * kMicrosecond;
 }  // namespace
 
-// Hears of the death of the process itself, also when a child of it keeps the socket open.
+// Detects the death of the process itself, even if one of its children keeps the socket open.
 class Connection::DeathWatch : public Watcher::Handler {
  public:
   explicit DeathWatch(std::weak_ptr<Connection> connection) : connection_(std::move(connection)) {}
@@ -47,18 +49,18 @@ Connection::~Connection() {
 Status Connection::start(std::weak_ptr<ConnectionOwner> owner) {
   owner_ = std::move(owner);
   socket_.set_max_message(kMaxControlMessage);
-  // The socket comes last: from then on the watcher's thread may lose the connection.
+  // Add the socket last: from then on the watcher's thread may lose the connection.
   watch_death(pid_);
   {
     MutexLock lock(mutex_);
-    // Nothing would remove it from the watcher again.
+    // close() has run already: nothing would remove the socket from the watcher.
     if (closed_) return error(OH_ERR_CLOSED, "the link was closed while it was set up");
     OH_RETURN_IF_ERROR(
         node_->watcher().add(socket_.fd(), EPOLLIN | EPOLLRDHUP, shared_from_this()));
   }
-  // The same of a process that has died by now.
+  // If the process has died by now, lose() ran before the socket was added.
   if (lost_.load()) node_->watcher().remove(socket_.fd());
-  // Bytes that came with the last message of the hello do not wake the watcher.
+  // The watcher gets no event for bytes that arrived with the last message of the hello.
   look_again();
   return {};
 }
@@ -72,7 +74,7 @@ void Connection::look_again() {
 void Connection::watch_death(int pid) {
   if (pid <= 0) return;
   int result = os().pidfd_open(pid);
-  if (result < 0) return;  // the socket's hang-up remains
+  if (result < 0) return;  // the socket still hangs up
   pidfd_ = UniqueFd(result);
   auto watch = std::make_shared<DeathWatch>(weak_from_this());
   (void)node_->watcher().add(pidfd_.get(), EPOLLIN, watch).ok();
@@ -82,15 +84,15 @@ void Connection::close(ByteView bye, Deadline deadline) {
   {
     MutexLock lock(mutex_);
     if (closed_) return;
-    // From now on the sending half is this thread's. The watcher must not wait for it.
+    // From now on only this thread uses the sending half. The watcher must not wait for it.
     closed_ = true;
   }
-  // The watch for its death goes on: a buffer may be in doubt until then.
+  // The pidfd stays watched: a buffer may be in doubt until the process has died.
   node_->watcher().remove(socket_.fd());
   if (lost_.load()) return;
   bool sent = socket_.send(static_cast<uint8_t>(Control::kBye), bye).ok() &&
               socket_.flush_until(deadline, "closing").ok();
-  (void)sent;  // a peer that does not read learns of it by the hang-up
+  (void)sent;  // a peer that does not read sees the hang-up
   socket_.shutdown_writes();
   // The watcher thread never waits for a peer.
   if (by_network_ && !node_->watcher().on_thread()) socket_.await_hang_up(deadline);
@@ -120,7 +122,7 @@ Status Connection::queue(uint8_t type, ByteView head, ByteView tail, std::vector
   Status sent = socket_.send(type, head, tail, std::move(fds));
   if (sent.code() == OH_ERR_PEER_LOST) {
     // Not returned: an answer that cannot be sent must not keep the watcher from reading what the
-    // other side had sent before. It loses the connection afterwards.
+    // peer had sent before. The watcher loses the connection afterwards.
     end_with(sent);
     look_again();
     return {};
@@ -141,8 +143,8 @@ Status Connection::send_control(Control type, ByteView payload, std::vector<int>
   return queue(static_cast<uint8_t>(type), payload, {}, std::move(fds));
 }
 
-// `end`: the reason why the connection ends once nothing is left to read; ok while it goes on.
-// Handles a part only, so that other links have their turn; the rest comes in turns to follow.
+// Handles received messages, up to a limit, so that other links get their turn; later turns handle
+// the rest. `end`: why the connection ends once nothing is left to read; ok while it is open.
 Status Connection::receive_some(ConnectionOwner& owner, const Status& end) {
   size_t bytes = 0;
   for (int count = 0; count < kMessagesAtOnce && bytes < kBytesAtOnce; ++count) {
@@ -153,7 +155,7 @@ Status Connection::receive_some(ConnectionOwner& owner, const Status& end) {
     if (!message) return {};
     bytes += message->payload.size();
     if (message->lost_fds) {
-      // A block that cannot be mapped is no loss of the link.
+      // A block that cannot be mapped does not end the link.
       if (message->type != static_cast<uint8_t>(Control::kBlock)) {
         return error(OH_ERR_LINK, "%s", MessageSocket::kWhyLost);
       }
@@ -162,7 +164,7 @@ Status Connection::receive_some(ConnectionOwner& owner, const Status& end) {
     }
     OH_RETURN_IF_ERROR(owner.on_message(message->type, message->payload, std::move(message->fds)));
   }
-  // No event reports messages that were read already, nor the end of a process twice.
+  // No event reports messages that are buffered already, nor the end of a process twice.
   if (socket_.has_message() || !end.ok()) look_again();
   return {};
 }
@@ -209,7 +211,7 @@ void Connection::break_off() { os().shutdown(socket_.fd(), SHUT_RDWR); }
 
 void Connection::lose(const Status& status) {
   if (lost_.exchange(true)) return;
-  // After a hang-up or a goodbye the peer does not touch our memory any more.
+  // After a hang-up or a Bye the peer does not access local memory any more.
   if (status.code() == OH_ERR_PEER_LOST) dead_.store(true);
   node_->watcher().remove(socket_.fd());
   drain(status, Deadline::after(kLastWords));
@@ -224,7 +226,7 @@ void Connection::drain(const Status& status, Deadline deadline) {
     });
     return;
   }
-  // The owner stops touching the peer's memory before the peer sees that we hang up.
+  // The owner stops accessing the peer's memory before the peer sees the hang-up.
   if (owner) owner->on_lost(status);
   break_off();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection: the control socket of a peer after the hello, and the watch for its death. Carries
-// control messages, and all frames where there is no segment.
+// Connection: the control socket of a peer after the hello, and the watch for the peer's death.
+// Carries control messages, and all frames where there is neither a segment nor UCX.
 //
 // Threading: any thread may send; messages are received on the watcher's thread.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace oh {
 
-// Beside kFrameMessage (64).
+// Message types; kFrameMessage is 64.
 enum class Control : uint8_t {
   kPing = 65,          // serial 8
   kPong = 66,          // serial 8, waiting 4, waiting tag 8
@@ -26,23 +26,23 @@ enum class Control : uint8_t {
   kBlockWanted = 70,   // number 4
   kExport = 71,        // number 4, descriptors in all 4, record; none with an empty one
   kExportMore = 72,    // number 4; descriptors only
-  kServe = 73,         // operations on your regions need your progress
+  kServe = 73,         // run the progress thread: operations on your regions need it
   kLanes = 74,         // number of the slab's export 4, its bytes 8, layout 4
-  kLaneReady = 75,     // lane 4, epoch 1: that it begins
-  kStreamWay = 76,     // StreamWay 1, text: how we can go, and why not otherwise
+  kLaneReady = 75,     // lane 4, epoch that begins 1
+  kStreamWay = 76,     // StreamWay 1, text: how the sender can carry streams, and why not better
 };
 
 class ConnectionOwner {
  public:
   virtual ~ConnectionOwner() = default;
-  // A control message or a frame. An error loses the peer.
+  // Handles a control message or a frame. An error ends the connection.
   virtual Status on_message(uint8_t type, ByteView payload, std::vector<UniqueFd> fds) = 0;
-  // All received messages have been handled; or the socket takes bytes again.
+  // Called after each turn in which messages were handled or the socket was flushed.
   virtual void on_idle() = 0;
-  // The socket has ended, but what was sent beside it may still be in flight: makes progress on
-  // that. False: the end may be reported.
+  // The socket has ended, but data sent over UCX may still be in flight: makes progress on it.
+  // False: the end may be reported.
   virtual bool expects_more() { return false; }
-  // The socket is gone or the process is dead; once.
+  // The socket has ended or the process is dead. Called once.
   virtual void on_lost(const Status& status) = 0;
 };
 
@@ -54,27 +54,27 @@ class Connection final : public Watcher::Handler,
   Connection(std::shared_ptr<Node> node, MessageSocket socket, int pid);
   ~Connection() override;
 
-  // From now on the owner gets messages; those that have arrived already come at once.
+  // Starts to deliver messages to the owner; those that have already arrived follow at once.
   Status start(std::weak_ptr<ConnectionOwner> owner);
-  // Has the watcher thread look, without an event.
+  // Makes the watcher thread read the socket, without an event.
   void look_again();
-  // Sends Bye and what is queued (by the deadline), and releases everything. Over TCP it waits
-  // until the other side has read all of it and hangs up. Idempotent.
+  // Sends Bye and flushes the queue, by the deadline, and shuts down the sending half. Over TCP it
+  // waits until the peer has read everything and hangs up. Idempotent.
   void close(ByteView bye, Deadline deadline);
 
   size_t backlog() override;
-  // On a connection that has ended nothing is sent, and that is no failure: the owner is told of
-  // the end after the last message.
+  // After the end of the connection this sends nothing and succeeds: the owner learns of the end by
+  // on_lost(), after the last received message.
   Status send_message(uint8_t type, ByteView head, ByteView tail) override;
   Status send_control(Control type, ByteView payload, std::vector<int> fds = {});
 
-  // Ends the connection without a word and without waiting.
+  // Shuts the socket down without a Bye and without waiting.
   void break_off();
-  // Hung up, or seen to die: the peer does not touch our memory any more.
+  // The peer has hung up or died: it does not access local memory any more.
   bool peer_is_dead() const { return dead_.load(); }
-  // Its process has ended; a goodbye or a hang-up is not enough.
+  // The peer's process has ended. Where it has a pidfd, a Bye or a hang-up is not enough.
   bool process_is_dead() const;
-  // Asks the socket itself, which hangs up when the process dies or runs another program.
+  // Polls the socket, which hangs up when the process dies or runs another program.
   bool is_open() const;
 
   void on_ready(uint32_t events) override;
@@ -87,8 +87,8 @@ class Connection final : public Watcher::Handler,
   void on_death();
   Status receive_some(ConnectionOwner& owner, const Status& end);
   void flush() OH_REQUIRES(mutex_);
-  // Nothing more can be sent: the connection is lost once everything that has come was read. The
-  // first reason counts.
+  // Stops sending: the connection is lost once all received data has been read. The first reason
+  // counts.
   void end_with(const Status& why) OH_REQUIRES(mutex_);
   Status queue(uint8_t type, ByteView head, ByteView tail, std::vector<int> fds);
 
@@ -98,7 +98,7 @@ class Connection final : public Watcher::Handler,
   const bool by_network_;
   UniqueFd pidfd_;
 
-  // Guards the sending half, until `closed_`; the receiving half is the watcher's.
+  // Guards the sending half, until `closed_`. Only the watcher uses the receiving half.
   Mutex mutex_;
   MessageSocket socket_;
   bool wants_writable_ OH_GUARDED_BY(mutex_) = false;

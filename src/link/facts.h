@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LinkFacts: what both sides of a link can do. Every choice of a path is a function of it.
+// LinkFacts: the capabilities of both sides of a link. Every choice of a path is a function of
+// them.
 //
 // Threading: values.
 #pragma once
@@ -16,8 +17,8 @@ namespace oh {
 enum class MemoryKind : uint8_t {
   kHost,           // private host memory
   kShared,         // a shared block
-  kDevice,         // device memory that others can map: cudaMalloc, VMM, exportable pools
-  kDevicePrivate,  // that they cannot: the default pool of cudaMallocAsync, managed memory
+  kDevice,         // device memory that the peer can map: cudaMalloc, VMM, exportable pools
+  kDevicePrivate,  // not mappable: the default pool of cudaMallocAsync, managed memory
 };
 const char* memory_kind_name(MemoryKind kind);
 
@@ -30,12 +31,12 @@ enum class CopySide : uint8_t {
   kThem,
 };
 
-// What is known of a link once it is set up.
+// Known once the link is set up.
 struct LinkFacts {
   bool same_process = false;
   bool segment = false;
   bool ucx = false;
-  bool rma = false;            // of UCX, for puts and gets
+  bool rma = false;            // UCX RMA, for puts and gets
   bool we_reach_them = false;  // process_vm, or plain addresses
   bool they_reach_us = false;
   uint64_t granted_inline = 0;
@@ -47,16 +48,16 @@ struct LinkFacts {
   std::string why_no_ucx;
   std::string why_not_reached;
   // Device memory.
-  bool our_gpu = false;  // our endpoint is on one
+  bool our_gpu = false;  // the local endpoint is on a GPU
   bool their_gpu = false;
   bool same_gpu = false;
   CopySide copy_side = CopySide::kSource;
-  cuda::GpuLink gpu_link;          // how the two GPUs are joined, where that was asked
+  cuda::GpuLink gpu_link;          // how the two GPUs are connected, where it was queried
   bool maps_devices = true;        // each side may map the other's device memory
-  uint64_t worker_max = 0;         // bytes that our GPU's worker copies; 0: there is none
-  std::string why_no_device;       // not empty: our device memory has no way over this link
-  std::string why_no_peer_access;  // not empty: the two GPUs do not reach each other's memory
-  // The stream domain, where its link was asked: nvlink, proxy or, with a reason, none.
+  uint64_t worker_max = 0;         // largest copy by the local GPU's worker; 0: no worker
+  std::string why_no_device;       // not empty: no path carries local device memory
+  std::string why_no_peer_access;  // not empty: the two GPUs have no peer access
+  // The stream domain, where it was queried: nvlink, proxy or, with a reason, none.
   oh_path stream_path = OH_PATH_NONE;
   std::string why_stream;  // why not nvlink
 };

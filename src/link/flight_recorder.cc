@@ -22,7 +22,7 @@ std::string FlightRecorder::text(int64_t now) const {
   for (uint64_t i = next_ - std::min<uint64_t>(next_, kRecords); i < next_; ++i) {
     const Record& record = records_[i % kRecords];
     int64_t time = times_[i % kRecords];
-    // Times ascend: one that does not was left by an older record.
+    // Times ascend: one that does not ascend was left by an older record.
     std::string when = "        -";
     if (time > latest) {
       latest = time;

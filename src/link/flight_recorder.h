@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last operations of a link, to diagnose one that stands still. A record costs one store of 16
-// bytes; small messages are noted without the time.
+// FlightRecorder: the last operations of a link, to diagnose a hang. A record costs one store of 16
+// bytes; small messages are recorded without a time.
 //
-// Threading: guarded by the peer's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class FlightRecorder {
  public:
   static constexpr size_t kRecords = 1024;
 
-  // An operation that has ended; `time` 0: not known.
+  // Records an operation that has ended; `time` 0: unknown.
   void note(OpKind kind, oh_path path, uint64_t tag, uint64_t size, oh_status status = OH_OK,
             int64_t time = 0) {
     size_t index = next_++ % kRecords;
@@ -26,7 +26,7 @@ class FlightRecorder {
                                 static_cast<uint64_t>(path) << 8 | static_cast<uint8_t>(-status)};
     if (time) times_[index] = time;
   }
-  // The oldest first, a line each.
+  // One line per record, the oldest first.
   std::string text(int64_t now) const;
 
  private:
@@ -36,11 +36,11 @@ class FlightRecorder {
   };
   uint64_t next_ = 0;
   std::array<Record, kRecords> records_{};
-  // Where the record has none, the time of an older one, or 0.
+  // The times of records without one are those of older records, or 0.
   std::array<int64_t, kRecords> times_{};
 };
 
-// Writes a record to a file, in place of an older one.
+// Writes the text of a record to a file, and replaces an older one.
 Status write_flight_record(const std::string& path, const std::string& peer,
                            const std::string& text);
 

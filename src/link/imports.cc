@@ -5,7 +5,7 @@
 
 namespace oh {
 namespace {
-// How long a block may be on its way after its number.
+// How long a block may arrive after its number.
 constexpr int64_t kOnItsWay = 5 * kMillisecond;
 constexpr int64_t kAsked = INT64_MAX;
 }  // namespace
@@ -32,7 +32,7 @@ std::vector<Imports::Block> Imports::on_device() const {
 
 Imports::Block Imports::add(uint32_t number, Block block) {
   Block gone = retire(number);
-  // Numbers without a block are kept for a while only.
+  // Entries without a block do not accumulate.
   if (entries_.size() >= 2 * kMost) {
     std::erase_if(entries_, [](const auto& entry) { return !entry.second.block; });
   }
@@ -46,7 +46,7 @@ Imports::Block Imports::add(uint32_t number, Block block) {
   return gone ? gone : make_room();
 }
 
-// Takes the least recently used block out, where there are too many.
+// Removes and returns the least recently used block of device memory, if too many are mapped.
 Imports::Block Imports::make_room() {
   if (on_device_ <= limit_) return nullptr;
   Entry* oldest = nullptr;
@@ -58,7 +58,7 @@ Imports::Block Imports::make_room() {
   if (!oldest) return nullptr;
   --on_device_;
   --mapped_;
-  oldest->ask_at = 0;  // its next user asks at once
+  oldest->ask_at = 0;  // its next user requests it at once
   return std::exchange(oldest->block, nullptr);
 }
 

@@ -67,7 +67,7 @@ Status Link::ask_to_serve() {
 
 void Link::leave_in_doubt(Request& request, const Status& status) {
   StagedCopy* staged = request.staged.get();
-  if (staged) staged->in_flight = std::move(request.in_flight);  // a buffer of ours
+  if (staged) staged->in_flight = std::move(request.in_flight);  // with a bounce buffer
   if (staged && !staged->copying()) return finish(request, status);
   request.doubt_peer = keep_alive();
   request.doubts.push_back({.in_flight = std::move(request.in_flight), .staged = request.staged});

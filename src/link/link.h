@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Link: what the parts of a peer (sender, receiver, transfers, one-sided operations) share: the
-// channel, the limits, whether the link is open, and how a request ends.
+// Link: the state that the parts of a peer (sender, receiver, transfers, one-sided operations)
+// share: the channel, the limits, the state of the link, and how a request ends.
 //
-//   OPEN ──▶ LOST (the other side died, said goodbye, or broke the protocol)
-//     └────▶ CLOSED (by us)
+//   OPEN ──▶ LOST (the peer died, closed the link, or violated the protocol)
+//     └────▶ CLOSED (by this side)
 //
-// Threading: guarded by `lock`, which LinkGuard takes; what LinkGuard finds to be woken is rung
-// after the lock is free.
+// Threading: guarded by `lock`, which LinkGuard takes. LinkGuard rings the doorbells that are due
+// after it has released the lock.
 #pragma once
 
 #include <memory>
@@ -48,26 +48,25 @@ struct Limits {
   uint64_t max_inline = 0;
   uint64_t eager_max = 0;
   uint64_t eager_credit = 0;
-  // What they are over UCX.
+  // The same limits over UCX.
   uint64_t ucx_eager_max = 0;
   uint64_t ucx_eager_credit = 0;
   uint32_t max_pending = 0;
 };
 
-// Eager credit that a message of `size` bytes takes until its receive has it.
+// Eager credit that a message of `size` bytes holds until a receive takes it.
 inline uint64_t eager_charge(uint64_t size) { return size < 64 ? 64 : (size + 63) & ~uint64_t{63}; }
 
-// What only the layers above a link can do for it.
+// Services that the layers above a link provide to it.
 class LinkOwner {
  public:
-  // Starts the progress thread, which is the endpoint's: no local thread waits for this work.
+  // Starts the endpoint's progress thread: no local thread waits for this work.
   virtual void serve() = 0;
-  // The same of the other endpoint, which is of this process, too.
+  // Starts the progress thread of the peer's endpoint, which is in this process.
   virtual void serve_there() = 0;
-  // Schedules progress on what was posted, for which no thread may wait: the parts of the link know
-  // whether there is any. With the lock held.
+  // Schedules progress on posted work for which no thread may wait. With the lock held.
   virtual void posted() = 0;
-  // Makes progress on all parts, `focus` first, with the lock held. True when something happened.
+  // Makes progress on all parts, `focus` first. With the lock held. True when something happened.
   virtual bool progress_locked(Request* focus) = 0;
 
  protected:
@@ -76,63 +75,63 @@ class LinkOwner {
 
 class Link {
  public:
-  // `owner` lives as long; `connection` is null within the process.
+  // `owner` outlives the link; `connection` is null within the process.
   Link(LinkOwner& owner, Completions& completions, Connection* connection)
       : owner_(&owner), completions_(&completions), connection_(connection) {}
 
   SpinLock lock;
   Peer* peer = nullptr;
-  std::string name;  // of the other side, for texts
-  uint64_t id = 0;   // of this peer in the process
+  std::string name;  // of the peer, for texts
+  uint64_t id = 0;   // of the peer; unique in the process
   int64_t rank = -1;
 
-  // The link.
-  oh_path path = OH_PATH_NONE;  // of everything that is not inline
+  // How the two sides are connected.
+  oh_path path = OH_PATH_NONE;  // of all messages that are not inline
   std::unique_ptr<Segment> segment;
   std::unique_ptr<Channel> channel;
-  RingChannel* ring = nullptr;                  // the channel, where there is a segment
-  RingChannel* short_ring = nullptr;            // the same, where messages need no request
-  UcxChannel* ucx = nullptr;                    // the channel, over UCX
-  CountedCredit* counted = nullptr;             // the channel, where there is no segment
-  std::unique_ptr<Mover> mover;                 // how we reach their memory; may be null
-  bool they_reach_us = false;                   // they have one, too
-  const MessageSelection* selection = nullptr;  // how messages travel
+  RingChannel* ring = nullptr;        // the channel, where there is a segment
+  RingChannel* short_ring = nullptr;  // the same, where short messages may skip the request
+  UcxChannel* ucx = nullptr;          // the channel, over UCX
+  CountedCredit* counted = nullptr;   // the channel, where there is no segment
+  std::unique_ptr<Mover> mover;       // copies from and to the peer's memory; may be null
+  bool they_reach_us = false;         // the peer has a mover, too
+  const MessageSelection* selection = nullptr;  // chooses how messages travel
   Imports imports;
   MemoryExchange* memory = nullptr;      // how the two sides map each other's memory
-  Status why_no_device;                  // not ok: device memory has no way over this link
+  Status why_no_device;                  // not ok: no path carries device memory over this link
   bool maps_devices = true;              // each side may map the other's device memory
-  bool same_gpu = false;                 // the other endpoint is on our GPU
-  std::unique_ptr<DeviceLink> device;    // ours, where the endpoint is on a GPU; after the segment
-  std::shared_ptr<cuda::Gpu> gpu;        // of the endpoint; null: for host memory only
-  std::shared_ptr<StagingPool> staging;  // where the endpoint is on a GPU
-  uint32_t staging_depth = 0;            // buffers of one message at once
+  bool same_gpu = false;                 // both endpoints are on one GPU
+  std::unique_ptr<DeviceLink> device;    // null: no GPU; destroyed before the segment
+  std::shared_ptr<cuda::Gpu> gpu;        // of the endpoint; null: host memory only
+  std::shared_ptr<StagingPool> staging;  // bounce buffers; null: no GPU
+  uint32_t staging_depth = 0;            // bounce buffers that one message uses at once
   Doorbell* my_bell = nullptr;
   Doorbell* their_bell = nullptr;
 
   Limits mine;
   Limits theirs;
-  uint64_t granted_inline = 0;  // of what was asked for
+  uint64_t granted_inline = 0;  // largest inline message: as requested, limited by the channel
   Outbox outbox;
   AnySource* any_source = nullptr;
   Stats stats;
   FlightRecorder flight;
-  // Null: operations are not traced. Else each of the application's has a request, also where a
-  // small message could do without: the fast path is closed.
+  // Null: operations are not traced. Otherwise every operation of the application has a request,
+  // even a small message: the fast path is closed.
   Trace* trace = nullptr;
-  // Of the operations in flight; null: no page tells of them (ONEHOP_TOP).
+  // Post times of the operations in flight; null: they are not published (ONEHOP_TOP).
   std::unique_ptr<PostedTimes> posted_times;
 
-  // Operations that the other side refers to by name, and sends that have not ended.
+  // Operations that the peer refers to by ID; sends that have not ended.
   OpTable<Request> ops;
   uint32_t pending_sends = 0;
 
   bool wake_me = false;
   bool wake_them = false;
-  // The other side is dead or out of reach: no thread copies from or to it any more.
+  // The peer is dead or unreachable: no thread copies from or to its memory any more.
   std::atomic<bool> gone{false};
-  // The other side has closed the link, and does not just fail.
+  // The peer has closed the link by a Bye: it did not fail.
   std::atomic<bool> said_goodbye{false};
-  // Whether work is left that needs progress. Written under the lock.
+  // Whether any work needs progress. Written under the lock.
   std::atomic<bool> busy{false};
 
   // Whether the link is open, and why not. The state is written under the lock.
@@ -145,49 +144,49 @@ class Link {
   }
   // The first reason counts. With the lock held.
   void set_lost(const Status& why);
-  // Returns the state before. With the lock held.
+  // Returns the previous state. With the lock held.
   State set_closed();
-  // How there can be a link again, for texts.
+  // How to connect again, for error texts.
   std::string remedy() const;
 
-  // Whether the process that the mover copies from and to is still the one we are linked to. Any
-  // thread, without the lock.
+  // Whether the process that the mover accesses is still the peer's. Any thread, without the lock.
   Status still_there() const;
-  // Any thread: hung up, or seen to die. No thread of the other side touches our memory any more.
+  // Any thread. Whether the peer has hung up or died: its threads do not access local memory any
+  // more.
   bool peer_is_dead() const { return connection_ && connection_->peer_is_dead(); }
-  // Any thread: its process has ended, and its engine with it.
+  // Any thread. Whether the peer's process has ended, and with it the work of its copy engines.
   bool process_is_dead() const { return connection_ && connection_->process_is_dead(); }
   bool within_process() const { return !connection_; }
   void hang_up() {
     if (connection_) connection_->break_off();
   }
-  // Has the watcher's thread make progress.
+  // Makes the watcher thread progress this link.
   void wake_watcher() {
     if (connection_) connection_->look_again();
   }
 
   void serve() { owner_->serve(); }
-  // The target's progress shall not depend on its calls: asks it once. Any thread, without the
-  // lock.
+  // Asks the peer, once, to run its progress thread: the target's progress must not depend on its
+  // calls. Any thread, without the lock.
   Status ask_to_serve();
   void posted() { owner_->posted(); }
   bool progress_locked(Request* focus) { return owner_->progress_locked(focus); }
-  // The same. Any thread, without the lock.
+  // Takes the lock and makes progress. Any thread.
   bool make_progress();
   void count_polled(int change) { completions_->count_polled(change); }
 
-  // Holds the peer, and with it the segment. Null while it is destroyed.
+  // Keeps the peer alive, and with it the segment. Null while the peer is being destroyed.
   std::shared_ptr<Peer> keep_alive() const { return holder_.lock(); }
-  // Before the link is used.
+  // Must be called before the link is used.
   void bind(std::weak_ptr<Peer> holder) { holder_ = std::move(holder); }
 
-  // Whether something has come, as far as progress has been made.
+  // Whether a received frame waits to be handled; over UCX, as of the last progress.
   bool has_frames() const { return ring ? ring->ready() : ucx && ucx->ready(); }
-  // Ends a request that the channel or an engine is at. Until they are through, the buffer stays
-  // with its holder.
+  // Ends a request whose buffer UCX or a copy engine may still access: with OH_ERR_IN_DOUBT if so,
+  // else with `status`.
   void leave_in_doubt(Request& request, const Status& status);
 
-  // What the other side has said of a one-sided operation.
+  // The error of a one-sided operation that the peer refused.
   Status refusal(oh_status code) const {
     return error(code, "%s refused the one-sided operation: %s", name.c_str(), status_text(code));
   }
@@ -203,7 +202,8 @@ class Link {
 
   static constexpr uint64_t kTimedBytes = 128 * 1024;
 
-  // Their memory at [remote, remote + size), where it is in a block that is mapped here.
+  // Local address of the peer's memory [remote, remote + size); null unless its block is mapped.
+  // `holder` keeps it mapped.
   uint8_t* mapped(uint32_t block, uint64_t remote, uint64_t size,
                   std::shared_ptr<ImportedBlock>* holder) {
     if (block == 0) return nullptr;
@@ -211,7 +211,7 @@ class Link {
     return *holder ? (*holder)->translate(remote, size) : nullptr;
   }
 
-  // Runs what may block, or takes long, without the lock, which is held around it.
+  // Runs `work`, which may block or take long, with the lock released. With the lock held.
   template <typename Work>
   auto without_lock(const Work& work) {
     struct Unlocked {
@@ -222,16 +222,16 @@ class Link {
     return work();
   }
 
-  // Whether the time of such an operation is measured: where it takes microseconds, so that the
-  // clock is cheap. Any thread, without the lock.
+  // Whether operations of this size are timed: only where they take microseconds, so that reading
+  // the clock is cheap. Any thread, without the lock.
   bool is_timed(uint64_t bytes) const { return bytes >= kTimedBytes || !segment || gpu; }
-  // Of a request of the application, before it is posted.
+  // Begins to trace a request of the application, before it is posted.
   void note_post(Request& request) const {
     if (trace && !request.internal && !request.posted_at) trace->begin(request, name.c_str());
   }
-  // Of a traced one, as it ends.
+  // Ends the trace of a request that ends.
   void note_end(Request& request) const { trace->end(id, request); }
-  // The call that posted the request is about to return. With the lock held.
+  // The posting call is about to return. With the lock held.
   void note_posted(Request& request) {
     if (request.ended()) return;
     request.counted = true;
@@ -239,11 +239,11 @@ class Link {
     if (posted_times) posted_times->add(request, now_ns());
     if (request.began) request.posting = now_ns() - request.began;
   }
-  // The times of a request that ends now, if it has ended well. A request whose end is known to its
-  // thread alone needs no lock.
+  // Stores the times of a request that ends now, and adds those of a success to the metrics. A
+  // request that only the calling thread knows needs no lock.
   void observe(Request& request, int64_t now) const;
 
-  // The last touch of a request.
+  // Ends a request. The library does not touch it afterwards.
   void finish(Request& request, Status status) {
     request.phase = Phase::kEnded;
     request.status = std::move(status);
@@ -263,8 +263,8 @@ class Link {
     if (request.kind == OpKind::kSend) --pending_sends;
     end(request);
   }
-  // The same for a receive whose message was one short frame. always_inline: a call costs a small
-  // message 1% of its instructions.
+  // Ends a receive whose message was one short frame. always_inline: a call would add 1% to the
+  // instructions of a small message.
   [[gnu::always_inline]] void finish_short(Request& request, oh_path taken, uint64_t tag,
                                            uint64_t length) {
     tell_short(request, taken, tag, length);
@@ -273,8 +273,8 @@ class Link {
     flight.note(request.kind, request.path, tag, length);
     end(request);
   }
-  // The same for a short message that passed while its request was being posted: only the calling
-  // thread knows the request. The lock is not needed.
+  // Ends the request of a short message that completed while the request was being posted. Only the
+  // calling thread knows the request, so the lock is not needed.
   void finish_posted(Request& request, oh_path taken, uint64_t tag, uint64_t length) const {
     tell_short(request, taken, tag, length);
     request.peer = peer;
@@ -298,7 +298,7 @@ class Link {
   }
   void end(Request& request) {
     wake_me = true;
-    // The lock is held against Requests::arm().
+    // Pairs with Requests::arm(), which takes the lock after it has set `armed`.
     const uint32_t armed = request.armed.load(std::memory_order_seq_cst);
     StreamGate* const gates = armed & Request::kOpenGates ? request.take_gates() : nullptr;
     if (request.detached.load(std::memory_order_relaxed)) {
@@ -338,7 +338,7 @@ class OH_SCOPED_CAPABILITY LinkGuard {
     link_.wake_me = link_.wake_them = false;
     link_.lock.unlock();
     if (them && link_.their_bell) {
-      // What was published comes before our look at the sleepers; pairs with Doorbell::sleep().
+      // Publish before the check for sleepers; pairs with Doorbell::sleep().
       full_fence();
       link_.their_bell->ring();
     }

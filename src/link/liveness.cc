@@ -7,7 +7,7 @@
 
 namespace oh {
 namespace {
-// How long a peer that is well may take to answer a probe.
+// How long a healthy peer may take to answer a probe.
 constexpr int64_t kAnswerTime = 20 * kMillisecond;
 
 constexpr const char* kWaitTexts[] = {"does not wait",
@@ -64,7 +64,7 @@ std::string Liveness::text() {
     text += tag == OH_ANY_TAG ? " (any tag)"
                               : strf(" (tag %llu)", static_cast<unsigned long long>(tag));
   }
-  // A probe that has just been sent says nothing yet.
+  // A probe that has just been sent proves nothing yet.
   int64_t silent = unresponsive_for();
   if (silent > kAnswerTime) {
     text += strf(", no sign of life for %.3f s (stopped?)", static_cast<double>(silent) / 1e9);

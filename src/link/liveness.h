@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Liveness: whether the other side answers, and what the threads of both sides wait for, as the
-// texts of timeouts tell. The two sides ask each other on the control socket (Ping, Pong), and read
-// what is waited for in the segment where there is one.
+// Liveness: whether the peer answers, and what the threads of both sides wait for, for the texts of
+// timeouts. The two sides probe each other on the control socket (Ping, Pong). Where there is a
+// segment, each side publishes its wait there.
 //
 // Threading: any thread.
 #pragma once
@@ -40,11 +40,11 @@ class Liveness {
   Liveness(Link& link, Connection* connection) : link_(link), connection_(connection) {}
 
   void set_waiting(const Wait& ours);
-  // What the other side says that it waits for.
+  // What the peer reports to wait for.
   Wait theirs() const;
-  // Nanoseconds since the oldest probe that was not answered; asks if none is under way.
+  // Nanoseconds since the oldest unanswered probe; sends a probe if none is in flight.
   int64_t unresponsive_for();
-  // What the other side waits for, and for how long it has been silent, as part of a text.
+  // What the peer waits for, and how long it has been silent, as part of an error text.
   std::string text();
 
   Status on_ping(ByteView payload);

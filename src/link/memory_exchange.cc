@@ -24,21 +24,22 @@ uint32_t MemoryExchange::block_of(const void* data, uint64_t size) {
   if (!connection_) return 0;  // within the process addresses are enough
   std::shared_ptr<SharedBlock> block = heap_.find(data, size);
   if (!block || !block->fd.valid()) return 0;
-  // Where the connection is gone its handler reports that; where descriptors are short the next
-  // message of the block tries again.
+  // If the connection is gone, its handler reports that. If descriptors are short, the next message
+  // from the block tries again.
   if (!exported_.count(block->number) && !send_block(block->number).ok()) return 0;
   return block->number;
 }
 
 void MemoryExchange::publish(const std::shared_ptr<const GpuExport>& exported) {
   if (!connection_ || exported_.count(exported->number) != 0) return;
-  // One that was taken back meanwhile would never be again. The peer asks for it in vain.
+  // An export that was retired meanwhile must not be sent: nothing would retire it again. The
+  // peer's request for it will fail.
   if (!GpuExports::instance().find(exported->number)) return;
   exported_.insert(exported->number);
   (void)send_export(*exported).ok();
 }
 
-// The record first, then its descriptors, a few at a time. Without chunks: it cannot be mapped.
+// Sends the record first, then its descriptors, a few at a time. No chunks: it cannot be mapped.
 Status MemoryExchange::send_export(const GpuExport& exported) {
   Bytes bytes;
   Writer writer(bytes);
@@ -99,16 +100,16 @@ Status MemoryExchange::on_export(ByteView payload, std::vector<UniqueFd> fds, bo
   return import(number, nullptr);
 }
 
-// What came of a block that the peer has handed over; null: it cannot be mapped.
+// Stores a block that the peer has handed over; null: it cannot be mapped.
 Status MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
-  std::shared_ptr<ImportedBlock> gone;  // let go of without the lock
+  std::shared_ptr<ImportedBlock> gone;  // released without the lock
   std::shared_ptr<ImportedBlock> added = block;
   {
     LinkGuard guard(link_);
     if (link_.imports.full()) {
       return error(OH_ERR_PROTOCOL, "it handed over more than %zu blocks", Imports::kMost);
     }
-    // Once the link is closed nothing releases the block any more.
+    // Once the link is closed, nothing would release the block.
     gone = closed_ ? std::move(block) : link_.imports.add(number, std::move(block));
     link_.wake_me = true;
     if (closed_) added.reset();
@@ -118,7 +119,7 @@ Status MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> bl
   return {};
 }
 
-// With the link's lock held: that it is retired is said after this.
+// With the link's lock held, so that retire_block() sends its message after this one.
 Status MemoryExchange::send_block(uint32_t number) {
   if (number & GpuExports::kNumberBit) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
@@ -210,7 +211,7 @@ Status MemoryExchange::on_block_wanted(ByteView payload) {
 void MemoryExchange::on_block_retired(ByteView payload) {
   Reader reader(payload);
   const uint32_t number = reader.u32();
-  std::shared_ptr<ImportedBlock> retired;  // let go of without the lock
+  std::shared_ptr<ImportedBlock> retired;  // released without the lock
   {
     LinkGuard guard(link_);
     retired = link_.imports.retire(number);

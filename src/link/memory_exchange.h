@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MemoryExchange: how the two processes of a link map each other's memory. Shared blocks of host
-// memory and exports of device memory are handed over on the control socket, the first time that
-// they are named or when the peer asks for one, and taken back before they are freed.
+// MemoryExchange: how the two processes of a link map each other's memory. Each side hands over its
+// shared blocks of host memory and its exports of device memory on the control socket, when it
+// first names one or when the peer requests it, and retires them before it frees them.
 //
-// Threading: as each function says; `lock` is the link's.
+// Threading: stated at each function; `lock` is the link's.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ class Link;
 
 class MemoryExchange {
  public:
-  // Is told of the peer's blocks as they come and go; called without the lock.
+  // Called as blocks of the peer are mapped and retired; without the lock.
   struct Listener {
     std::function<void(const std::shared_ptr<ImportedBlock>&)> mapped;  // null: it cannot be mapped
     std::function<void(uint32_t number)> retired;
@@ -32,31 +32,33 @@ class MemoryExchange {
   // `connection` is null within the process, where addresses are enough. `process` is the peer's.
   MemoryExchange(Link& link, Connection* connection, const Id& process, Listener listener);
 
-  // With the lock held. The number of the shared block that holds this memory, 0 for none; the peer
-  // gets to know the block.
+  // With the lock held. Returns the number of the shared block that holds this memory, 0 for none.
+  // Hands the block over if the peer has not received it.
   uint32_t block_of(const void* data, uint64_t size);
-  // Makes sure that the peer gets to know exported device memory.
+  // With the lock held. Hands exported device memory over if the peer has not received it.
   void publish(const std::shared_ptr<const GpuExport>& exported);
 
-  // Any thread. Asks the peer for a block of its memory.
+  // Any thread. Requests a block of the peer's memory.
   void want_block(uint32_t number);
-  // The same, of one that may be mapped already, or was refused before; without the lock.
+  // Requests a block unless it is mapped, even if it could not be mapped before. Without the lock.
   void ask_for_block(uint32_t number);
-  // Null: not there; `failed` says whether it will not come.
+  // Null: not mapped; `failed`: it cannot be mapped. Without the lock.
   std::shared_ptr<ImportedBlock> imported(uint32_t number, bool* failed);
-  // A block of ours is about to go; the peer hears of it if it knows the block.
+  // A local block is about to be freed: retires it at the peer if it was handed over. Without the
+  // lock.
   void retire_block(uint32_t number);
-  // The link is closed: nothing is mapped from now on. What was, for the caller to let go of.
+  // The link is closed: nothing is mapped from now on. Returns what was mapped, for the caller to
+  // release without the lock.
   Imports close();
 
-  // Messages of the peer; the watcher's thread.
+  // Handlers of the peer's messages; on the watcher's thread.
   Status on_block(ByteView payload, std::vector<UniqueFd> fds);
   Status on_block_wanted(ByteView payload);
   void on_block_retired(ByteView payload);
   Status on_export(ByteView payload, std::vector<UniqueFd> fds, bool first);
 
  private:
-  // Exported device memory that is on its way: its descriptors come a few at a time.
+  // An export of device memory that has arrived in part: its descriptors arrive a few at a time.
   struct Arriving {
     uint32_t number = 0;
     ExportRecord record;
@@ -72,8 +74,8 @@ class MemoryExchange {
   const Id process_;
   const Listener listener_;
   SharedHeap& heap_;
-  std::set<uint32_t> exported_;         // blocks that the peer knows; guarded by the lock
-  bool closed_ = false;                 // the same
+  std::set<uint32_t> exported_;         // blocks handed to the peer; guarded by the lock
+  bool closed_ = false;                 // guarded by the lock
   std::unique_ptr<Arriving> arriving_;  // only on the watcher's thread
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nvtx: ranges for a tool that is attached to the process, as Nsight Systems is.
+// Nvtx: NVTX ranges for a tool that is attached to the process, such as Nsight Systems.
 //
-// Threading: any thread; a range may end on another one than it began on.
+// Threading: any thread; a range may end on another thread than it began on.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Nvtx {
   void* const domain_;
 };
 
-// A range that ends with its owner, if not before.
+// A range that ends when this object is destroyed, if not before.
 class NvtxRange {
  public:
   NvtxRange() = default;
@@ -45,7 +45,7 @@ class NvtxRange {
   }
 
  private:
-  const Nvtx* nvtx_ = nullptr;  // null: there is none
+  const Nvtx* nvtx_ = nullptr;  // null: no range is open
   uint64_t id_ = 0;
 };
 

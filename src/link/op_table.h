@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names for operations that the other side refers to: an index and a generation, so that a late or
-// invented name finds nothing.
+// OpTable: IDs of the operations that the peer refers to. An ID is an index and a generation, so
+// that a late or forged ID finds nothing.
 //
-// Threading: guarded by the peer's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace oh {
 template <typename T>
 class OpTable {
  public:
-  // Never 0.
+  // Returns the ID of `item`, never 0.
   uint64_t add(T* item) {
     if (free_.empty()) {
       free_.push_back(static_cast<uint32_t>(entries_.size()));

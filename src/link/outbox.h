@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Outbox: frames without payload that must go out whatever the room in the channel. Nothing else
-// may be pushed past them.
+// Outbox: frames without payload, which it queues while the channel has no room. Nothing else may
+// be pushed past them.
 //
-// Threading: guarded by the peer's lock.
+// Threading: guarded by the link's lock.
 #pragma once
 
 #include <deque>
@@ -21,7 +21,7 @@ class Outbox {
   void send(const Frame& frame) {
     if (!waiting_.empty() || !channel_->push(frame)) waiting_.push_back(frame);
   }
-  // True when nothing waits any more.
+  // True when no frame is left.
   bool flush() {
     while (!waiting_.empty() && channel_->push(waiting_.front())) waiting_.pop_front();
     return waiting_.empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When the operations in flight of one link were posted, for `onehop top`.
+// PostedTimes: when the operations in flight on one link were posted, for `onehop top`.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -14,14 +14,14 @@ namespace oh {
 
 class PostedTimes {
  public:
-  // Times do not descend.
+  // `now` must not decrease from call to call.
   void add(Request& request, int64_t now) {
     request.outstanding_since = now;
     outstanding_.push_back(&request);
   }
-  // A request that was added.
+  // The request must have been added.
   void remove(Request& request) { outstanding_.erase(&request); }
-  // 0: nothing is in flight.
+  // Post time of the oldest operation; 0: none is in flight.
   int64_t oldest() const {
     return outstanding_.empty() ? 0 : outstanding_.front()->outstanding_since;
   }

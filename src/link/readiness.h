@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that end as soon as something can be taken: a signal, a notification, a message, a
-// connected peer. They take nothing themselves, so cancelling one loses nothing.
+// Readiness: requests that end as soon as something can be taken: a signal, a notification, a
+// message, a connected peer. They take nothing themselves, so cancelling one loses nothing.
 //
-// Threading: any thread; own lock, taken outside of a peer's lock.
+// Threading: any thread. Its own lock is taken before a link's lock.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace oh {
 
 class Readiness {
  public:
-  // Whether it can be taken. A failure ends the request: what it waits for will not come.
+  // Whether it can be taken. An error ends the request: what it waits for will not arrive.
   using Look = std::function<Result<bool>()>;
   struct Ended {
     Request* request;
@@ -37,7 +37,7 @@ class Readiness {
     return true;
   }
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
-  // Removes those whose wait is over.
+  // Removes and returns the requests whose wait is over.
   std::vector<Ended> remove_ready() {
     std::vector<Ended> ready;
     MutexLock lock(mutex_);
@@ -50,7 +50,7 @@ class Readiness {
     count_.store(static_cast<uint32_t>(waiting_.size()), std::memory_order_relaxed);
     return ready;
   }
-  // Removes this one; false when it has been removed already.
+  // False: it has been removed already.
   bool remove(Request* request) {
     MutexLock lock(mutex_);
     bool found =
@@ -58,7 +58,7 @@ class Readiness {
     count_.store(static_cast<uint32_t>(waiting_.size()), std::memory_order_relaxed);
     return found;
   }
-  // Removes all; nothing is added any more.
+  // Removes and returns all requests; add() fails from now on.
   std::vector<Request*> close() {
     std::vector<Request*> all;
     MutexLock lock(mutex_);

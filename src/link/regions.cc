@@ -98,7 +98,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   regions_[region->index] = region;
   if (region->exported) region->exported->regions.fetch_add(1, std::memory_order_relaxed);
   if (!region->for_batch()) g_metrics.registered_bytes.add(length);
-  // seq_cst: pairs with the look of one-sided operations (one_sided.cc).
+  // seq_cst: pairs with the check by one-sided operations (immediate_copies.cc).
   page_.region(region->index).store(region->version, std::memory_order_seq_cst);
   return region;
 }
@@ -112,7 +112,7 @@ bool RegionTable::withdraw(const RegionRecord& region) {
   MutexLock lock(mutex_);
   if (!is_valid(region.index, region.version)) return false;
   uint64_t version = region.version;
-  // seq_cst: against the sender that takes it.
+  // seq_cst: pairs with the sender that takes it.
   if (!page_.region(region.index).compare_exchange_strong(version, 0)) return false;
   remove(region.index);
   return true;
@@ -140,7 +140,7 @@ std::shared_ptr<RegionRecord> RegionTable::find(uint32_t index, uint64_t version
                                                 Taking taking) const {
   MutexLock lock(mutex_);
   if (!is_valid(index, version)) return nullptr;
-  // A sender that does not see our control page takes it so.
+  // A sender that has not mapped this control page takes the region this way.
   if (regions_[index]->for_batch() && taking == Taking::kYes) {
     uint64_t free = version;
     page_.region(index).compare_exchange_strong(free, version | kTakenBit);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Regions of an endpoint: memory that peers may read and write. A region's index and version stand
-// on the endpoint's control page while it is valid; its descriptor tells a peer how to reach it.
+// RegionTable: the regions of an endpoint, memory that peers may read and write. While a region is
+// valid, the endpoint's control page has its version at its index. Its descriptor holds what a peer
+// needs to reach it.
 //
 // Threading: any thread.
 #pragma once
@@ -26,7 +27,7 @@ class UcxMapping;
 enum class RegionAccess : uint8_t {
   kReadWrite,
   kReadOnly,
-  kBatch,  // of a receive: the sender that takes the region writes one batch into it
+  kBatch,  // for a batch receive: the sender that takes the region writes one batch into it
 };
 
 struct RegionRecord {
@@ -37,25 +38,25 @@ struct RegionRecord {
   std::shared_ptr<SharedBlock> block;         // where the memory is a shared block
   std::shared_ptr<const GpuExport> exported;  // where it is on a device
   RegionAccess access = RegionAccess::kReadWrite;
-  // As UCX reaches it, while a peer has the key.
+  // The UCX mapping, while a peer has the key.
   mutable Mutex mapping_mutex = {};
   mutable std::weak_ptr<UcxMapping> mapping OH_GUARDED_BY(mapping_mutex) = {};
 
   bool for_batch() const { return access == RegionAccess::kBatch; }
   bool refuses(bool put) const { return put && access == RegionAccess::kReadOnly; }
 };
-// In the word of such a region, once it is taken. Set by compare-and-swap, so that either its
+// Set in the word of a kBatch region once it is taken. Set by compare-and-swap, so that either its
 // sender takes it or its receive withdraws it.
 inline constexpr uint64_t kTakenBit = uint64_t{1} << 63;
-// And once its sender has written all it will: the word says how much then, and how it travelled.
-// Against a receive that gives up, by compare-and-swap, too.
+// Set once the sender has written the whole batch: the word then holds the size and the path. Set
+// by compare-and-swap, too, so that either the batch is whole or its receive gives up.
 inline constexpr uint64_t kWholeBit = uint64_t{1} << 62;
 inline constexpr int kWholePathShift = 56;
 inline constexpr uint64_t whole_word(uint64_t size, oh_path path) {
   return kTakenBit | kWholeBit | static_cast<uint64_t>(path) << kWholePathShift | size;
 }
 
-// What a descriptor says.
+// The contents of a descriptor.
 struct RegionDescriptor {
   static constexpr size_t kMaxBytes = 64 * 1024 * 1024;
   Id process{};
@@ -69,19 +70,20 @@ struct RegionDescriptor {
   static Result<RegionDescriptor> decode(ByteView bytes);
 };
 
-// Where an offset is applied and checked, everywhere: true when [offset, offset + size) lies within
-// `length` bytes.
+// The one bounds check of all offsets: true when [offset, offset + size) lies within `length`
+// bytes.
 inline constexpr bool slice_fits(uint64_t offset, uint64_t size, uint64_t length) {
   return offset <= length && size <= length - offset;
 }
 
-// Block `index` of a strided batch. False: its offset does not fit into 64 bits.
+// Computes the offset of block `index` of a strided batch. False: it does not fit into 64 bits.
 inline bool stride_to(uint64_t base, uint64_t stride, uint64_t index, uint64_t* offset) {
   uint64_t step;
   return !__builtin_mul_overflow(index, stride, &step) &&
          !__builtin_add_overflow(base, step, offset);
 }
-// What is wrong with a block of a batch, which lies in `length` bytes of what `name` says.
+// Bounds of the blocks of a batch, for the errors below: `length` bytes of the memory called
+// `name`.
 struct Extent {
   uint64_t length;
   const char* name;
@@ -96,13 +98,13 @@ class RegionTable {
   Result<std::shared_ptr<RegionRecord>> add(void* base, uint64_t length,
                                             std::shared_ptr<const GpuExport> exported,
                                             RegionAccess access = RegionAccess::kReadWrite);
-  // Takes the region off the control page: no operation begins on it any more. Its word until then;
-  // 0 when it was gone.
+  // Removes the region from the control page: no operation begins on it any more. Returns its
+  // previous word; 0 if it was not valid.
   uint64_t retire(const RegionRecord& region);
   void retire_all();
-  // The same for one that waits for its batch; false when it is taken, or gone.
+  // Retires a kBatch region that no sender has taken; false: it is taken, or not valid.
   bool withdraw(const RegionRecord& region);
-  // The valid region, or nullptr. One for a batch is taken then, unless this is only a look.
+  // Returns the valid region, or nullptr. Taking::kYes also takes a kBatch region for its sender.
   enum class Taking : uint8_t { kYes, kNo };
   std::shared_ptr<RegionRecord> find(uint32_t index, uint64_t version,
                                      Taking taking = Taking::kYes) const;

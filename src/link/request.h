@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Request: one operation in flight. A blocking call keeps its request on the stack; the others come
-// from the endpoint's pool. A small message touches the three cache lines of RequestCore only, and
-// is not cleared behind it. Once `done` is set nothing else touches the request, so the waiting
-// thread may reuse it at once.
+// Request: one operation in flight. A blocking call keeps its request on the stack; other requests
+// come from the endpoint's pool. A small message touches only the three cache lines of RequestCore,
+// and clear() skips it. Once `done` is set the library no longer touches the request, so the
+// waiting thread may reuse it at once.
 //
-// Threading: fields are guarded by the peer's lock until `done`, afterwards by the caller; `done`
-// is atomic.
+// Threading: the link's lock guards the fields until `done`; afterwards the caller owns them.
+// `done` is atomic.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,8 @@ struct Request;
 struct BatchReceive;
 struct RegionRecord;
 
-// Takes a request back that a part of the link made for itself: a piece of a put or get, the offer
-// of a batch. With the lock held.
+// Owner of a request that a part of the link posts itself: a piece of a put or get, or the offer of
+// a batch. The link calls piece_ended() at its end, with the lock held.
 class PieceOwner {
  public:
   virtual void piece_ended(Request* piece) = 0;
@@ -48,10 +48,10 @@ class PieceOwner {
   ~PieceOwner() = default;
 };
 
-struct InPosted;       // receives that wait for a message
-struct InQueue;        // sends, streams, one-sided operations that wait for room
-struct InOutstanding;  // in flight, where somebody asks for how long
-struct InEnded;        // ended, not yet told to an event loop
+struct InPosted;       // posted receives that wait for a message
+struct InQueue;        // sends, streams and one-sided operations that wait for room
+struct InOutstanding;  // in flight, where the link keeps PostedTimes
+struct InEnded;        // ended, not yet returned to an event loop
 
 enum class OpKind : uint8_t {
   kSend,
@@ -61,13 +61,13 @@ enum class OpKind : uint8_t {
   kNotify,
   kSignal,
   kRecvBatch,
-  kReady,  // ends when something is there to be taken: see readiness.h
+  kReady,  // ends when something can be taken: see readiness.h
 };
 
-// Where a request stands. A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
+// State of a request.     A send:    QUEUED ─▶ OFFERED ─▶ DIRECT | STREAM ─▶ ENDED
 //                         A receive: POSTED ────────────▶ DIRECT | STREAM ─▶ ENDED
 enum class Phase : uint8_t { kIdle, kQueued, kPosted, kOffered, kDirect, kStream, kEnded };
-// For texts.
+// For error texts.
 constexpr const char* phase_text(Phase phase) {
   constexpr const char* kTexts[] = {"not begun",
                                     "queued for room",
@@ -79,7 +79,7 @@ constexpr const char* phase_text(Phase phase) {
   return kTexts[static_cast<int>(phase)];
 }
 
-// When a receive was posted, comparable between peers: any-source receives advance the era
+// Post order of a receive, comparable between peers: any-source receives advance the era
 // (any_source.h).
 struct PostOrder {
   uint64_t era = 0;
@@ -89,15 +89,15 @@ struct PostOrder {
   }
 };
 
-// The memory of a request, where it is on a device: only copy engines touch it.
+// The buffer of a request in device memory. The library accesses it only from the GPU.
 struct DeviceMemory {
-  std::shared_ptr<const GpuExport> exported;  // as the peer gets it
-  After after;                                // earlier work that still uses it
-  std::unique_ptr<uint8_t[]> bounce;          // bytes that came through the CPU's hands
+  std::shared_ptr<const GpuExport> exported;  // the export that the peer maps
+  After after;                                // earlier work that may still use the buffer
+  std::unique_ptr<uint8_t[]> bounce;          // bounce buffer for bytes that arrived in host memory
   uint64_t bounce_size = 0;
 };
 
-// What may still touch the buffer of a request that has ended: a transfer, UCX or an engine.
+// An agent that may still access the buffer of an ended request: a transfer, UCX or a copy engine.
 struct Doubt {
   TransferSlot* slot = nullptr;
   uint32_t sequence = 0;
@@ -105,37 +105,37 @@ struct Doubt {
   std::shared_ptr<StagedCopy> staged = {};
 };
 
-// What few requests have: those of device memory, of streams between hosts, of one-sided operations
-// and of batches, and those whose buffer is in doubt.
+// State that few requests need: of device memory, of streams between hosts, of one-sided
+// operations, of batches, and of buffers in doubt.
 struct alignas(64) RequestExtras : ListNode<InOutstanding>, ListNode<InEnded> {
-  uint64_t entered = 0;   // of an any-source receive: era in which it entered the list last
-  uint64_t moved = 0;     // bytes that a stream has pushed
-  uint64_t granted = 0;   // bytes of it that the other side has room for
-  uint64_t border = 0;    // no part crosses a multiple of this; 0: any may
+  uint64_t entered = 0;   // any-source receive: era of its last entry into the list
+  uint64_t moved = 0;     // bytes that the stream has sent
+  uint64_t granted = 0;   // bytes of the stream that the peer has room for
+  uint64_t border = 0;    // no part crosses a multiple of this; 0: no limit
   uint64_t expected = 0;  // bytes of the message, once known
-  uint64_t theirs = 0;    // the sender's name for a message that comes in parts
-  std::shared_ptr<StagedCopy> staged;   // its way from or to a device
-  std::shared_ptr<InFlight> in_flight;  // its buffer is in the channel's hands
+  uint64_t theirs = 0;    // the sender's operation ID of a message that arrives in parts
+  std::shared_ptr<StagedCopy> staged;   // set while in the staging pipeline
+  std::shared_ptr<InFlight> in_flight;  // set while the channel holds the buffer
   DeviceMemory device;
 
-  PieceOwner* owner = nullptr;  // null: the pool, or a handle
+  PieceOwner* owner = nullptr;  // null: the pool or a handle owns it
 
-  // Of a request that is timed, in nanoseconds.
-  int64_t began = 0;    // when it was posted; 0: it is not timed
-  int64_t posting = 0;  // how long the call that posted it took; 0: until its end
-  int64_t took = 0;     // from its post to its end; 0: not known
-  // When it was posted, if it is traced; 0: it is not, or no more.
+  // Times of a timed request, in nanoseconds.
+  int64_t began = 0;    // when it was posted; 0: not timed
+  int64_t posting = 0;  // duration of the posting call; 0: it returned after the end
+  int64_t took = 0;     // from post to end; 0: unknown
+  // Post time of a traced request; 0: not traced, or already recorded.
   int64_t posted_at = 0;
   NvtxRange range;
-  int64_t outstanding_since = 0;  // while it is among the PostedTimes of its link
+  int64_t outstanding_since = 0;  // valid while listed in the link's PostedTimes
 
-  // Of a piece of a put or get that a path posts.
-  Path* path_of_piece = nullptr;  // whose piece it is
-  Operation* parent = nullptr;    // null: it serves the other side
+  // A piece of a put or get that a path posts.
+  Path* path_of_piece = nullptr;  // the path that posted it
+  Operation* parent = nullptr;    // null: the piece serves the peer's operation
   BlockRun run;
-  bool acknowledged = false;  // a run that was put is there
+  bool acknowledged = false;  // the peer has acknowledged the put of the run
 
-  // Of the receive of a batch, and of the message that offers it.
+  // The receive of a batch, and the message that offers it.
   BatchReceive* batch = nullptr;
 
   // One-sided operations that travel as messages.
@@ -143,35 +143,36 @@ struct alignas(64) RequestExtras : ListNode<InOutstanding>, ListNode<InEnded> {
   uint64_t version = 0;
   uint64_t remote_offset = 0;
 
-  // Where the buffer still is in doubt after the end: the slots, until each has left its sequence.
+  // Buffers in doubt after the end. `doubts`: the agents that may still access the buffer; a slot
+  // until it has left its sequence.
   std::vector<Doubt> doubts;
-  std::shared_ptr<RegionRecord> doubt_region;  // or until all peers have left it
-  std::shared_ptr<Peer> doubt_peer;            // keeps the slots' segment
+  std::shared_ptr<RegionRecord> doubt_region;  // in doubt until all peers have left this region
+  std::shared_ptr<Peer> doubt_peer;            // keeps the segment of the slots alive
 };
 
-// What each request has.
+// State that every request needs.
 struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   OpKind kind = OpKind::kSend;
   Phase phase = Phase::kIdle;
   bool any_source = false;
-  bool attended = false;  // a thread waits for it now
+  bool attended = false;  // a thread is waiting for it
   bool on_device = false;
-  bool in_place = false;  // the channel knows it (RTR): the bytes come straight
+  bool in_place = false;  // offered to the channel (RTR), which writes straight into the buffer
   bool eager = false;     // sent before its receive is known
-  bool plain = false;     // it has ended as a short message, which has no extras
-  bool internal = false;  // the library's own: a piece, the offer of a batch; not counted
-  bool counted = false;   // among the outstanding ones of its link
+  bool plain = false;     // ended as a short message, which uses no extras
+  bool internal = false;  // posted by the library: a piece, a batch offer; not in the statistics
+  bool counted = false;   // counted in the link's `outstanding`
   Endpoint* endpoint = nullptr;
-  Peer* peer = nullptr;  // set once it is known
+  Peer* peer = nullptr;  // any-source receives: set once known
 
   uint8_t* data = nullptr;
   uint64_t size = 0;  // bytes to send, or capacity
   uint64_t tag = 0;
 
   PostOrder order;
-  uint64_t op = 0;  // our name for it, once the other side refers to it
+  uint64_t op = 0;  // local operation ID, once the peer refers to it
   Transfer* transfer = nullptr;
-  uint32_t number = 0;  // of a receive that was announced (RTR)
+  uint32_t number = 0;  // message number of a receive that was offered (RTR)
 
   // The result.
   oh_path path = OH_PATH_NONE;
@@ -181,35 +182,35 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   uint64_t peer_id = 0;
   int64_t peer_rank = -1;
 
-  std::atomic<int64_t> waits_since{0};  // when the first wait began that did not see its end
+  std::atomic<int64_t> waits_since{0};  // start of the first wait that did not see the end
 };
 static_assert(sizeof(RequestCore) <= 3 * 64);
 
 struct Request : RequestExtras, RequestCore {
-  static constexpr uint32_t kAnnounce = 1;   // by Completions::armed()
-  static constexpr uint32_t kOpenGates = 2;  // for streams
-  static constexpr uint32_t kList = 4;       // among the ended of its pool, by listed()
-  static constexpr uint32_t kEnding = 8;     // without a lock: it may have missed the others
+  static constexpr uint32_t kAnnounce = 1;   // the end announces by Completions::armed()
+  static constexpr uint32_t kOpenGates = 2;  // the end opens the gates of streams
+  static constexpr uint32_t kList = 4;    // the end lists it in the pool and announces by listed()
+  static constexpr uint32_t kEnding = 8;  // ending without a lock: may have missed the other bits
 
   // Written once, with release; pairs with the waiters' acquire.
   std::atomic<uint32_t> done{0};
-  std::atomic<uint32_t> armed{0};     // what its end is to do: kAnnounce, kOpenGates, kList
-  bool to_list = false;               // guarded by its pool: armed for the list, and not yet in it
-  std::atomic<uint32_t> detached{0};  // no handle is left: back to the pool at its end
-  // Of streams that wait for its end; no_gates() once they are taken. Exchanged with seq_cst: who
-  // takes the list sees what add_gate() put into it.
+  std::atomic<uint32_t> armed{0};  // actions at the end: kAnnounce, kOpenGates, kList
+  bool to_list = false;            // armed for the list, not yet in it; guarded by the pool's lock
+  std::atomic<uint32_t> detached{0};  // no handle is left: the end recycles it
+  // Gates of the streams that wait for the end; no_gates() once they are taken. Exchanged with
+  // seq_cst: the thread that takes the list sees every gate that add_gate() pushed.
   std::atomic<StreamGate*> gates{nullptr};
 
   bool is_run() const { return !run.empty(); }
-  // Whether its bytes leave here as a message's do.
+  // Whether this side sends its bytes as a message or a run.
   bool sends() const {
     return is_run() ? (kind == OpKind::kPut) != serves_peer() : kind == OpKind::kSend;
   }
-  // A piece of an operation of the other side.
+  // Whether it is a piece of the peer's operation.
   bool serves_peer() const { return path_of_piece && !parent; }
-  // Earlier work on its memory is not done yet.
+  // Whether earlier work may still use its memory.
   bool pending() const { return device.after.pending(); }
-  // False: it is ending, and takes no more.
+  // False: the request is ending and takes no more gates.
   bool add_gate(StreamGate* gate) {
     gate->next = gates.load();
     do {
@@ -218,8 +219,9 @@ struct Request : RequestExtras, RequestCore {
     armed.fetch_or(kOpenGates, std::memory_order_seq_cst);
     return true;
   }
-  // It takes no more of them. Its end takes them before `done`, while the request is there, and
-  // opens them behind it: who waited for the stream sees that the request has ended.
+  // Closes the list and returns its gates. The end takes them before it sets `done`, while the
+  // request still exists, and opens them afterwards: a thread that has waited for the stream sees
+  // that the request has ended.
   StreamGate* take_gates() {
     StreamGate* taken = gates.exchange(no_gates());
     return taken == no_gates() ? nullptr : taken;
@@ -229,19 +231,20 @@ struct Request : RequestExtras, RequestCore {
     return &none;
   }
   bool ended() const { return done.load(std::memory_order_acquire) != 0; }
-  // A wait did not see its end, or goes on elsewhere: for the text of a deadline.
+  // Records a wait that did not see the end, or that continues elsewhere: for the text of a
+  // timeout.
   void wait_began(int64_t at) {
     int64_t none = 0;
     waits_since.compare_exchange_strong(none, at, std::memory_order_relaxed);
   }
 
-  // Before it is used again: gives back what it holds. Only for its sole user.
+  // Releases what the request holds, before its reuse. The caller must be its only user.
   void clear() {
-    if (plain) return;  // renew() does the rest
+    if (plain) return;  // renew() resets it
     this->~Request();
-    new (this) Request;  // with () all of it would be zeroed before
+    new (this) Request;  // `Request()` would zero all of it first
   }
-  // As it was made, when it was cleared.
+  // Resets a plain request, which clear() skips.
   void renew() {
     if (!plain) return;
     kind = OpKind::kSend;

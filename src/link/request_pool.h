@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RequestPool: the requests of one endpoint. While handles of them are out it holds the endpoint:
-// once for all handles, so that a handle costs no reference count of its own. Those that have ended
-// and were armed for it wait in a list until an event loop takes them or they are given back.
+// RequestPool: the requests of one endpoint. While any handle exists, the pool holds one reference
+// to the endpoint for all of them, so that a handle needs no reference count of its own. Requests
+// that are armed for the list stay in it from their end until an event loop takes them or they are
+// released.
 //
 // Threading: any thread.
 #pragma once
@@ -20,22 +21,22 @@ namespace oh {
 
 class RequestPool {
  public:
-  // A request and its handle. `owner` derives from std::enable_shared_from_this.
+  // Returns a request with a handle. `owner` derives from std::enable_shared_from_this.
   template <typename Owner>
   Request* acquire(Owner& owner) {
     Request* request = take(owner);
     request->renew();
     return request;
   }
-  // Takes a request and its handle back. The owner, if that was the last handle: it may be
-  // destroyed, and the pool with it, once the caller lets go of it.
+  // Releases a request and its handle. Returns the owner if that was the last handle: dropping it
+  // may destroy the owner, and the pool with it.
   [[nodiscard]] std::shared_ptr<void> release(Request* request) {
     clear(request);
     SpinGuard guard(lock_);
     pool_.release(request);
     return drop_handle();
   }
-  // The same in two steps, of a request that goes on without its handle.
+  // The same in two steps, for a request that continues without its handle.
   [[nodiscard]] std::shared_ptr<void> release_handle() {
     SpinGuard guard(lock_);
     return drop_handle();
@@ -46,25 +47,25 @@ class RequestPool {
     pool_.release(request);
   }
 
-  // Before it is armed for the list.
+  // Must be called before the request is armed for the list.
   void expect(Request* request) {
     SpinGuard guard(lock_);
     request->to_list = true;
   }
-  // Before it is `done`: afterwards its owner may give it back. Who armed it and who ends it may
-  // both call: once for each expect() it is listed.
+  // Must be called before `done` is set: afterwards the caller may release the request. Both the
+  // thread that arms it and the one that ends it may call; each expect() lists it once.
   void list_ended(Request* request) {
     SpinGuard guard(lock_);
     if (!std::exchange(request->to_list, false)) return;
     if (!static_cast<ListNode<InEnded>*>(request)->linked()) ended_.push_back(request);
   }
-  // As many as there is room for, oldest first; returns how many.
+  // Takes as many as `taken` has room for, oldest first; returns how many.
   size_t take_ended(std::span<Request*> taken) {
     size_t count = 0;
     SpinGuard guard(lock_);
     for (Request* next = ended_.front(); next && count < taken.size();) {
       Request* request = std::exchange(next, ended_.next(next));
-      if (!request->ended()) continue;  // it will be at once, and is announced then
+      if (!request->ended()) continue;  // it ends in a moment, and is announced then
       ended_.erase(request);
       taken[count++] = request;
     }
@@ -93,7 +94,7 @@ class RequestPool {
   SpinLock lock_;
   Pool<Request> pool_ OH_GUARDED_BY(lock_);
   List<Request, InEnded> ended_ OH_GUARDED_BY(lock_);
-  std::shared_ptr<void> owner_ OH_GUARDED_BY(lock_);  // null when no handle is out
+  std::shared_ptr<void> owner_ OH_GUARDED_BY(lock_);  // null while no handle exists
   size_t handles_ OH_GUARDED_BY(lock_) = 0;
 };
 

@@ -6,7 +6,7 @@
 namespace oh {
 namespace {
 constexpr size_t kSpares = 2;
-// The connection that is being made comes first.
+// The connection that is being set up has priority.
 constexpr int64_t kRefillDelay = 10 * kMillisecond;
 }  // namespace
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpareSegments: segments made ahead for the links that an endpoint will open, so that connect()
-// does not wait for their memory.
+// SpareSegments: segments created in advance for the links that an endpoint will open, so that
+// connect() does not wait for their memory.
 //
 // Threading: any thread, after open().
 #pragma once
@@ -19,20 +19,20 @@ namespace oh {
 
 class SpareSegments {
  public:
-  // Makes the first ones, unless `why_not` says that this process has no memory to share. `holder`
-  // keeps this object.
+  // Creates the first segments, unless `why_not` states why this process cannot share memory.
+  // `holder` keeps this object alive.
   void open(const Config& config, const Status& why_not, std::shared_ptr<Node> node, int numa_node,
             std::weak_ptr<void> holder);
   void close();
-  // Whether links to other processes of this host share memory; `side` is for the text.
+  // Whether links to other processes of this host share memory; `side` is for the error text.
   Status allowed(const char* side) const;
-  // One that was made ahead, or a fresh one.
+  // Returns a spare segment, or creates one.
   Result<std::unique_ptr<Segment>> take();
 
  private:
   void refill();
 
-  std::string why_no_segments_;  // why there are none, without the side; empty: there are
+  std::string why_no_segments_;  // why links share no memory, without the side; empty: they do
   std::weak_ptr<void> holder_;
   std::shared_ptr<Node> node_;
   int numa_node_ = -1;

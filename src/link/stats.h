@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of one link: what a peer's statistics and the metrics of the process are made of.
+// Stats: the counters of one link, which the statistics of a peer and the metrics of the process
+// add up.
+//
 // Threading: written under the link's lock, read by any thread (base/metrics.h).
 #pragma once
 
@@ -24,19 +26,19 @@ struct PathCount {
 };
 
 struct Stats {
-  // Operations of the application that have ended well, each at the side that posted it.
+  // Operations of the application that have succeeded, each at the side that posted it.
   using ByPath = std::array<PathCount, OH_PATH_COUNT>;
   std::array<ByPath, kMetricOps> moved{};
-  Tally unexpected;     // messages that came before their receive
-  Tally out_of_credit;  // small messages that had to ask first
-  Tally rtrs_used;      // sends that went straight into a posted buffer
+  Tally unexpected;     // messages that arrived before their receive
+  Tally out_of_credit;  // small messages that were announced (RTS) for lack of credit
+  Tally rtrs_used;      // sends straight into a posted receive (RTR)
   Tally back_pressure;  // sends refused because too many were pending
   Tally timeouts;
   Tally cancelled;
-  Tally stream_put;     // large messages by kernels, straight into their receive
-  Tally stream_staged;  // large messages by kernels, through chunks
-  Tally packed;         // frames that UCX got in buffers for several, also if alone
-  Tally deferred;       // times that something waited for room there
+  Tally stream_put;     // large messages that kernels put straight into their receive
+  Tally stream_staged;  // large messages that kernels staged through chunks
+  Tally packed;         // frames passed to UCX in packed buffers, even if alone in one
+  Tally deferred;       // times that a frame waited for room in those buffers
   Tally outstanding;    // requests that were posted and have not ended
 
   PathCount& of(MetricOp op, oh_path path) { return moved[static_cast<size_t>(op)][path]; }

@@ -22,13 +22,13 @@ void Stats::add(const Stats& other) {
 
 Totals::Totals() : generation_(fork_generation()) {}
 
-// Without a lock: another thread may have held it at the fork.
+// Takes no lock: another thread may have held it at the fork.
 Totals& Totals::instance() {
   static std::atomic<Totals*> current{nullptr};
   // acquire: pairs with the exchange that publishes it.
   Totals* found = current.load(std::memory_order_acquire);
   if (found && found->generation_ == fork_generation()) return *found;
-  auto* made = new Totals;  // that of the parent is left alone
+  auto* made = new Totals;  // the parent's object is left alone
   if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
   delete made;  // another thread was faster
   return *found;

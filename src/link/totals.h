@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Totals: what all links of the process have counted, also those that are gone: a counter of a
-// process never goes back.
+// Totals: the counters of all links of the process, including those that are gone: a counter of a
+// process never decreases.
 //
-// Threading: any thread. The mutex is the last one taken: reading a link takes no lock.
+// Threading: any thread. No lock is taken under the mutex: reading a link needs none.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ class CountedLink {
 
 class Totals {
  public:
-  // One per process: a child of fork() has none of the links.
+  // One per process: a child of fork() starts without links.
   static Totals& instance();
 
   void enter(const CountedLink& link);
-  // Before it goes: what it has counted stays.
+  // Must be called before the link is destroyed. Its counts are kept.
   void leave(const CountedLink& link);
 
   struct Sum {

@@ -89,7 +89,7 @@ Result<Trace*> Trace::open(const Config& config) {
   Known& all = known();
   MutexLock lock(all.mutex);
   const bool ours = all.trace && all.generation == fork_generation();
-  // One that was made for a tool alone has no file.
+  // A trace that was created only for a tool has no file.
   if (ours && (config.trace.empty() || !all.trace->path().empty())) return all.trace;
   std::string path = expand_trace_path(config.trace, host_name(), getpid());
   const size_t events = path.empty() ? 0 : static_cast<size_t>(config.trace_events);
@@ -97,7 +97,7 @@ Result<Trace*> Trace::open(const Config& config) {
   if (Status status = made->write(); !status.ok()) {
     return error(OH_ERR_CONFIG, "ONEHOP_TRACE=%s: %s", config.trace.c_str(), status.text().c_str());
   }
-  // A child of fork() inherits the call at exit, and leaves the parent's trace alone.
+  // A child of fork() inherits the atexit() call, and does not touch the parent's trace.
   if (!std::exchange(all.at_exit, true)) std::atexit(write_at_exit);
   all.trace = made.release();
   all.generation = fork_generation();
@@ -123,7 +123,7 @@ void Trace::connected(uint64_t link, const std::string& name) {
   if (path_.empty()) return;
   const int64_t now = now_ns();
   MutexLock lock(mutex_);
-  // Each link has had an event: what is older than the ring has few left, if any.
+  // Each link has recorded an event, so the ring has few events of the oldest link left, if any.
   if (links_.size() >= ring_.size()) links_.erase(links_.begin());
   links_[link] = name;
   add({.began = now, .ended = now, .link = link, .kind = TraceKind::kConnected});

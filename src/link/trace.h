@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trace: the operations of the process, each from its post to its end, and when its links were
-// connected, lost and closed: the last ones in a ring of fixed size, written to the file that
-// ONEHOP_TRACE names, and all of them as NVTX ranges, where a tool is attached.
+// Trace: records the operations of the process, each from post to end, and when its links are
+// connected, lost and closed. The last events stay in a ring of fixed size, which is written to the
+// file that ONEHOP_TRACE names. Where a tool is attached, all events become NVTX ranges and marks.
 //
-// Threading: any thread. The mutex is the last one taken.
+// Threading: any thread. No other lock is taken under `mutex_`.
 #pragma once
 
 #include <cstddef>
@@ -37,41 +37,41 @@ struct TraceEvent {
 };
 static_assert(sizeof(TraceEvent) <= 56);
 
-// What a file is made of.
+// The contents of a trace file.
 struct TraceRecord {
   std::string process;  // "host:pid"
   std::string host;
-  std::string boot;  // of the host: clocks of the same boot are the same
+  std::string boot;  // of the host: processes of one boot share the monotonic clock
   int pid = 0;
-  int64_t epoch_offset = 0;  // the time since the epoch less the monotonic time, in nanoseconds
-  uint64_t overwritten = 0;  // events that the ring has lost
+  int64_t epoch_offset = 0;  // time since the epoch minus monotonic time, in nanoseconds
+  uint64_t overwritten = 0;  // events that the ring has dropped
   std::vector<TraceEvent> events;
-  std::map<uint64_t, std::string> links;  // their names
+  std::map<uint64_t, std::string> links;  // names of the links
 };
 
-// Writes Chrome trace events as JSON, by the time of their beginning. Operations of one link that
-// overlap are on tracks of their own: slices of one track must nest.
+// Writes Chrome trace events as JSON, ordered by start time. Operations of one link that overlap
+// get separate tracks: slices of one track must nest.
 void write_chrome_trace(const TraceRecord& record, FILE* file);
 
 class Trace {
  public:
-  // The trace of this process, which its first endpoint with ONEHOP_TRACE or a tool makes; null:
-  // none is wanted. OH_ERR_CONFIG: its file cannot be written.
+  // Returns the trace of this process, which the first endpoint with ONEHOP_TRACE or an attached
+  // tool creates; null: tracing is off. OH_ERR_CONFIG: its file cannot be written.
   static Result<Trace*> open(const Config& config);
-  // No path: no file, and no events.
+  // An empty path: no file, and no events.
   Trace(std::string path, size_t events, const Nvtx* nvtx = nullptr);
 
   void connected(uint64_t link, const std::string& name);
   void ended(uint64_t link, TraceKind how, oh_status why);
-  // An operation that begins: sets posted_at. `with`: the link's name.
+  // Begins an operation: sets posted_at. `with`: the link's name.
   void begin(Request& request, const char* with) const;
-  // One that ends without a link: it is in no file.
+  // Ends an operation without a link; no file records it.
   void drop(Request& request) const;
-  // One that ends now: posted_at is 0 then.
+  // Ends and records an operation; clears posted_at.
   void end(uint64_t link, Request& request);
 
-  // Writes the file anew, with all that the ring has. Nothing happens if it has been written since
-  // the last event.
+  // Rewrites the file with all events in the ring. Does nothing if no event was added since the
+  // last call.
   Status write();
   const std::string& path() const { return path_; }
 
@@ -82,16 +82,16 @@ class Trace {
   const std::string path_;
   const Nvtx* const nvtx_;     // null: no tool is attached
   const uint32_t generation_;  // of fork()
-  TraceRecord about_;          // without events and links
+  TraceRecord about_;          // the record without events and links
   Mutex mutex_;
   std::vector<TraceEvent> ring_ OH_GUARDED_BY(mutex_);
   uint64_t next_ OH_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::string> links_ OH_GUARDED_BY(mutex_);
   bool changed_ OH_GUARDED_BY(mutex_) = true;
-  Mutex file_mutex_;  // taken before the other
+  Mutex file_mutex_;  // taken before mutex_
 };
 
-// The path of ONEHOP_TRACE for this process.
+// Expands %h (host) and %p (pid) in the path of ONEHOP_TRACE.
 std::string expand_trace_path(std::string_view pattern, std::string_view host, int pid);
 
 }  // namespace oh

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A trace as Chrome trace events. Times are monotonic microseconds: those of processes on one host
-// are comparable, and a double has them to the nanosecond, which it has not of times since the
+// Writes a trace as Chrome trace events. Times are monotonic microseconds: they are comparable
+// between processes of one host, and a double holds them to the nanosecond, unlike times since the
 // epoch.
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@ static_assert(kOps.size() == static_cast<size_t>(OpKind::kReady) + 1);
 // In the order of TraceKind.
 constexpr std::array<const char*, 4> kKinds = {"operation", "connected", "lost", "closed"};
 
-// The tracks of one link. Each operation gets the first that is free at its beginning.
+// The tracks of one link. Each operation gets the first track that is free when it begins.
 class Tracks {
  public:
   uint32_t take(int64_t began, int64_t ended) {
@@ -38,13 +38,13 @@ class Tracks {
     busy_.push({ended, track});
     return track;
   }
-  // One at least, for what happens to the link itself.
+  // At least one, for the events of the link itself.
   uint32_t count() const { return std::max(count_, uint32_t{1}); }
 
  private:
   template <typename T>
   using Least = std::priority_queue<T, std::vector<T>, std::greater<T>>;
-  Least<std::pair<int64_t, uint32_t>> busy_;  // until when
+  Least<std::pair<int64_t, uint32_t>> busy_;  // end time, track
   Least<uint32_t> free_;
   uint32_t count_ = 0;
 };
@@ -58,7 +58,7 @@ class TraceWriter {
  public:
   TraceWriter(const TraceRecord& record, FILE* file) : record_(record), file_(file) {
     for (const TraceEvent& each : record.events) events_.push_back(&each);
-    // The place keeps the order of those that begin at the same time.
+    // The address keeps the order of events that begin at the same time.
     std::ranges::sort(events_, {},
                       [](const TraceEvent* each) { return std::pair(each->began, each); });
   }
@@ -78,7 +78,7 @@ class TraceWriter {
   }
 
  private:
-  // Those of one link have numbers in a row, from 1 on.
+  // Tracks are numbered from 1; those of one link are consecutive.
   void assign_tracks() {
     std::map<uint64_t, Tracks> links;
     for (const TraceEvent* each : events_) {
@@ -134,8 +134,8 @@ class TraceWriter {
 
   const TraceRecord& record_;
   FILE* const file_;
-  std::vector<const TraceEvent*> events_;  // by the time of their beginning
-  std::vector<uint32_t> tracks_;           // of each of them
+  std::vector<const TraceEvent*> events_;  // by start time
+  std::vector<uint32_t> tracks_;           // of each event
   bool any_ = false;
 };
 

@@ -10,7 +10,7 @@ namespace oh {
 namespace {
 constexpr uint32_t kEvents = EPOLLIN | EPOLLONESHOT;
 constexpr int64_t kAway = kMillisecond;
-// Looks in a row, and how long they go on; afterwards the watcher's other work has its turn.
+// Limits of one turn, in polls and in time, so that the watcher gets to its other work.
 constexpr int kLooksAtOnce = 64;
 constexpr int64_t kTimeAtOnce = 200 * kMicrosecond;
 }  // namespace
@@ -32,28 +32,28 @@ bool UcxWatch::look_before_sleep() {
     watching_.store(false, std::memory_order_release);
     return true;
   }
-  // What was left with UCX before look_soon() could see that we watch: no event comes for it.
+  // No event arrives for work that was left with UCX before look_soon() could see `watching_`.
   full_fence();
   if (worker_->holds()) look_soon();
   return false;
 }
 
 void UcxWatch::look_soon() {
-  // Behind what the caller has left with UCX; pairs with look_before_sleep().
+  // After the work that the caller has left with UCX; pairs with look_before_sleep().
   full_fence();
-  // Otherwise it looks already.
+  // If it is not watching, a poll is running or scheduled.
   if (!watching_.load(std::memory_order_relaxed) || !watching_.exchange(false)) return;
   look_at(now_ns() + kAway);
 }
 
 void UcxWatch::look_at(int64_t when) {
-  // The look that is posted already sees what the caller has left. Two would both go on for as long
-  // as UCX holds something, and each thread that sleeps would add one more.
+  // The scheduled poll sees the work that the caller has left. A second one would repeat, too, for
+  // as long as UCX holds work, and each thread that sleeps would add another.
   if (posted_.exchange(true)) return;
   node_->watcher().post_at(when, [weak = weak_from_this()] {
     std::shared_ptr<UcxWatch> self = weak.lock();
     if (!self) return;
-    self->posted_.exchange(false);  // sees what those left that found it posted
+    self->posted_.exchange(false);  // sees the work of the callers that found it set
     self->look();
   });
 }
@@ -65,7 +65,7 @@ void UcxWatch::on_ready(uint32_t) {
 
 void UcxWatch::look() {
   if (stopped_.load()) return;
-  // Before we look ourselves.
+  // Read before this thread polls.
   uint32_t rounds = worker_->rounds();
   bool others = rounds != seen_rounds_;
   bool armed = false;
@@ -75,10 +75,11 @@ void UcxWatch::look() {
     ++rounds;
     any = serve_() || any;
     if (!any && others) break;
-    // Nothing tells when there is room for what UCX has to send in shared memory.
+    // No event reports room for what UCX has to send in shared memory: go on polling.
     armed = !any && !worker_->holds() && !look_before_sleep();
   }
-  // What a thread took from UCX, or left to us, since we looked: its look_soon() found us looking.
+  // A thread may have consumed or left work since the last poll: its look_soon() found this poll
+  // running.
   if (armed && serve_()) look_soon();
   seen_rounds_ = worker_->rounds();
   others = others || seen_rounds_ != rounds;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a thread waits: it spins, then yields, then sleeps on the endpoint's doorbell. The peer,
-// another thread or the watcher that ends its operation rings. A device does not ring: while it has
-// an operation to end, sleeps are short.
+// Waiter: how a thread waits. It spins, then yields, then sleeps on the endpoint's doorbell. The
+// peer, another thread or the watcher rings when it ends the operation. A device does not ring:
+// while a device is to end an operation, sleeps are short.
 //
 // Threading: one Waiter per wait.
 #pragma once
@@ -20,9 +20,9 @@
 
 namespace oh {
 
-// How long the waits of an endpoint spin. A wait whose spin was in vain, and that ended with the
-// first yield, had the CPU that the other side needed: later waits spin half as long. A wait that
-// ends while it spins, or whose first yield found no other thread, lengthens them again.
+// How long the waits of an endpoint spin. If a spin fails and the first yield then ends the wait,
+// the spin has occupied the CPU that the peer needed: later waits spin half as long. A wait that
+// ends while it spins, or whose first yield finds no other thread, doubles the time again.
 class SpinTime {
  public:
   int64_t of(int64_t most) const { return most >> halvings_.load(std::memory_order_relaxed); }
@@ -37,12 +37,13 @@ class SpinTime {
 
  private:
   static constexpr uint32_t kMostHalvings = 6;
-  std::atomic<uint32_t> halvings_{0};  // of two threads that change it, one may be lost
+  std::atomic<uint32_t> halvings_{0};  // a concurrent change may be lost
 };
 
 class Waiter {
  public:
-  // `polled`: operations of the endpoint whose end rings no doorbell. `most_ns`: of one spin.
+  // `polled`: number of operations of the endpoint whose end rings no doorbell. `most_ns`: the
+  // longest spin.
   Waiter(Doorbell& bell, const std::atomic<uint32_t>& polled, SpinTime& spin, int64_t most_ns,
          Deadline deadline)
       : bell_(bell), polled_(polled), spin_(spin), most_ns_(most_ns), deadline_(deadline) {}
@@ -50,12 +51,12 @@ class Waiter {
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // While this is more than 0, something else may come that rings no doorbell.
+  // While `unseen` is more than 0, other work may arrive that rings no doorbell: sleeps are short.
   void look_often_for(const std::atomic<uint32_t>& unseen) { unseen_ = &unseen; }
 
-  // Once per look for what is waited for; `worked`: the look has moved something on. `look` must
-  // find any work there is (it waits for locks) and says whether sleeping would be wrong. False
-  // when the deadline has passed.
+  // Called after each poll for the awaited event; `worked`: the poll made progress. `look` must
+  // find any work there is (it waits for locks) and returns whether the thread must not sleep.
+  // False when the deadline has passed.
   template <typename Look>
   bool pause(bool worked, Look look) {
     if (worked && start_ != 0) {
@@ -70,7 +71,7 @@ class Waiter {
     }
     int64_t now = now_ns();
     if (now >= deadline_.at()) {
-      start_ = 0;  // this tells nothing of the other side
+      start_ = 0;  // a timeout is no sample for SpinTime
       return false;
     }
     if (worked) return true;
@@ -90,15 +91,15 @@ class Waiter {
       bell_.sleep(std::min(deadline_.at() - now, longest_sleep(waited)), look);
       slept_ = true;
     }
-    rounds_ |= kRoundsPerClock - 1;  // the clock again after the next look
+    rounds_ |= kRoundsPerClock - 1;  // read the clock after the next poll
     return true;
   }
 
-  // Whether it is time to poll all peers, not only what is waited for.
+  // Whether to poll all peers now, not only the awaited one.
   bool look_around() const { return rounds_ % kRoundsPerClock == kRoundsPerClock - 1; }
 
  private:
-  // Of a wait that has ended, and has looked at the clock.
+  // Adjusts the spin time after a wait that has read the clock.
   void learn() {
     if (start_ == 0 || slept_) return;
     if (yields_ == 0 || alone_) {
@@ -113,13 +114,14 @@ class Waiter {
     if (yields_++ == 0) alone_ = now_ns() - now < kMicrosecond;
   }
 
-  // In proportion, so that an arrival is late by a small part of the idle time before it.
+  // In proportion to the wait, so that an arrival is late by a small part of the idle time before
+  // it.
   int64_t longest_sleep(int64_t waited) const {
     if (!unseen_ || unseen_->load(std::memory_order_relaxed) == 0) return kLongestSleep;
     return std::clamp(waited / kDozeShare, kShortestDoze, kLongestDoze);
   }
 
-  // The kernel lets sleeps overrun by the thread's timer slack, 50 us: not this one.
+  // Sleeps without the thread's timer slack, by which the kernel lets sleeps overrun (50 us).
   static void nap(int64_t ns) {
     int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
@@ -132,14 +134,14 @@ class Waiter {
   static constexpr uint32_t kHotRounds = 256;
   static constexpr int64_t kYieldTime = 50 * kMicrosecond;
   static constexpr int64_t kPollTime = 200 * kMicrosecond;
-  // A wait ends at most so much later than it could.
+  // A nap lasts 1/kNapShare of the wait so far, within these bounds.
   static constexpr int64_t kNapShare = 256;
   static constexpr int64_t kShortestNap = 5 * kMicrosecond;
   static constexpr int64_t kLongestNap = 50 * kMicrosecond;
   static constexpr int64_t kDozeShare = 64;
   static constexpr int64_t kShortestDoze = 20 * kMicrosecond;
   static constexpr int64_t kLongestDoze = kMillisecond;
-  // An upper bound only, to look at the other side's state now and then.
+  // An upper bound only, so that the thread sometimes checks the peer's state.
   static constexpr int64_t kLongestSleep = kSecond;
 
   Doorbell& bell_;
@@ -151,7 +153,7 @@ class Waiter {
   int64_t start_ = 0;
   uint32_t rounds_ = 0;
   uint32_t yields_ = 0;  // since start_
-  bool alone_ = false;   // the first of them found no other thread
+  bool alone_ = false;   // the first yield found no other thread
   bool slept_ = false;   // since start_
 };
 

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Receives that take a message from any peer of an endpoint, in the order in which they were
-// posted.
+// AnySource: receives that take a message from any peer of an endpoint, in post order.
 //
-// Order: a message goes to the first posted of the receives that take it, and a receive gets, of
-// each peer, the first of the messages that it takes. So an any-source receive never overtakes an
-// unexpected message.
+// Order: a message matches the first posted receive that accepts it, and a receive gets the first
+// of one peer's messages that it accepts. So an any-source receive never overtakes an unexpected
+// message.
 //
-// A peer's unexpected messages and this list have different locks. So a post has two steps: the
-// receive enters the list, and then each peer offers it what is unexpected there. In between any
-// thread may post or receive at that peer. What keeps the order:
-//   - Each receive that enters the list, posted or given back, gets the next era.
-//   - A peer remembers up to which era it has offered what is unexpected
+// The unexpected messages of a peer and this list have different locks. So a post has two steps:
+// the receive enters the list, and then each peer offers its unexpected messages to it. In between
+// any thread may post or receive at that peer. These rules keep the order:
+// - Each receive that enters the list, posted or restored, gets the next era.
+// - A peer stores the era up to which it has offered its unexpected messages
 //   (Receiver::offer_unexpected).
-//   - A message that arrives is given to receives of that era or before only, and a receive that is
-//     posted at the peer comes behind those. Both bring the peer up to date first.
-// A thread that adds a receive to the list has all peers offer to it afterwards, so none waits
-// beside a message that it could have. models/any_source.pml has all interleavings.
+// - A message that arrives matches only receives of that era or earlier, and a receive that is
+//   posted at the peer is ordered after those. Both bring the peer up to date first.
+// A thread that adds a receive to the list makes all peers offer to it afterwards, so no receive
+// waits while a matching message is queued. models/any_source.pml checks all interleavings.
 //
-// Threading: own lock, taken inside of a peer's lock. The fields of a receive are guarded by
-// the list's lock while it is in the list, and by the lock of the peer that has taken it
-// afterwards.
+// Threading: its own lock, taken after a link's lock. The list's lock guards the fields of a
+// receive while it is in the list; afterwards the lock of the peer that has taken it does.
 #pragma once
 
 #include <atomic>
@@ -33,10 +31,10 @@ namespace oh {
 
 class AnySource {
  public:
-  // Of the receive that entered the list last.
+  // Era of the receive that entered the list last.
   uint64_t era() const { return era_.load(std::memory_order_relaxed); }
 
-  // A receive was given back: the peers have to offer it what is unexpected.
+  // A receive was restored: the peers must offer their unexpected messages to it.
   void look_again() { look_again_.store(true); }
   bool take_look_again() { return look_again_.exchange(false); }
 
@@ -49,14 +47,14 @@ class AnySource {
     posted_.push_back(request);
     return true;
   }
-  // Whether any receive here could take a message with `tag`.
+  // Whether any receive in the list could take a message with `tag`.
   bool may_match(uint64_t tag) const {
     if (count_.load(std::memory_order_relaxed) == 0) return false;
     SpinGuard guard(lock_);
     return find(tag) != nullptr;
   }
   // Takes the first receive for `tag` that was posted before `limit` and entered the list in era
-  // `offered` or before; it belongs to `peer` then.
+  // `offered` or earlier; it then belongs to `peer`.
   Request* take(uint64_t tag, const PostOrder* limit, uint64_t offered, Peer* peer) {
     if (count_.load(std::memory_order_relaxed) == 0) return nullptr;
     SpinGuard guard(lock_);
@@ -79,7 +77,7 @@ class AnySource {
     if (request) remove(request, peer);
     return request;
   }
-  // Puts a receive back to its place; its message was withdrawn.
+  // Puts a receive whose message was withdrawn back in its place.
   void restore(Request* request) {
     SpinGuard guard(lock_);
     request->phase = Phase::kPosted;
@@ -92,21 +90,21 @@ class AnySource {
     }
     posted_.insert_before(later, request);
   }
-  // Takes exactly this receive, if it is here.
+  // Takes this receive, if it is in the list.
   bool take(Request* request) {
     SpinGuard guard(lock_);
     if (!static_cast<ListNode<InPosted>*>(request)->linked() || request->peer) return false;
     remove(request, nullptr);
     return true;
   }
-  // The peer whose message a receive got, or nullptr so far.
+  // The peer that has taken the receive, or nullptr.
   Peer* peer_of(const Request* request) const {
     SpinGuard guard(lock_);
     return request->peer;
   }
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
-  // Calls `end` for each receive in the list; no more are posted. With the lock held: a receive
-  // that is neither here nor with a peer has ended.
+  // Removes all receives and calls `end` for each; post() fails from now on. The lock is held
+  // throughout: a receive that is neither in the list nor with a peer has ended.
   template <typename End>
   void close(End end) {
     SpinGuard guard(lock_);
@@ -127,7 +125,7 @@ class AnySource {
     }
     return nullptr;
   }
-  // The era of a receive that is about to be in the list.
+  // Assigns the next era to a receive that enters the list.
   uint64_t enter(Request* request) OH_REQUIRES(lock_) {
     count_.fetch_add(1, std::memory_order_relaxed);
     request->entered = era_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -144,8 +142,8 @@ class AnySource {
   bool closed_ OH_GUARDED_BY(lock_) = false;
   std::atomic<uint32_t> count_{0};
   std::atomic<bool> look_again_{false};
-  // Written under the lock. Read without it: with an old value the receive is not offered
-  // here, but by the thread that put it into the list, under each peer's lock.
+  // Written under the lock. Read without it: a reader with an old value does not offer to a new
+  // receive, but the thread that put it into the list does, under each peer's lock.
   std::atomic<uint64_t> era_{0};
 };
 

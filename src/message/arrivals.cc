@@ -44,7 +44,7 @@ Arrival* Arrivals::find(uint64_t op) const {
 Arrival* Arrivals::of(const Request* request) const {
   Arrival* named = find(request->theirs);
   if (named && named->request == request) return named;
-  // One that is being fetched may have lost its name to a later message.
+  // An arrival that is being fetched may have lost its ID to a later message.
   for (Arrival* arrival : fetching_) {
     if (arrival->request == request) return arrival;
   }
@@ -54,7 +54,7 @@ Arrival* Arrivals::of(const Request* request) const {
 bool Arrivals::is_name_in_use(uint64_t op) const {
   auto index = static_cast<uint32_t>(op);
   if (index >= named_.size() || !named_[index]) return false;
-  // One that is still being fetched may be over at its sender.
+  // The sender may have finished a message that is still being fetched here, and reused its ID.
   return !named_[index]->in_flight || named_[index]->op == op;
 }
 
@@ -67,7 +67,7 @@ Result<bool> Arrivals::take(Arrival* arrival, const Frame& frame) {
                  static_cast<unsigned long long>(arrival->length),
                  static_cast<unsigned long long>(arrival->received));
   }
-  // An honest sender waits for the end of a part that is fetched.
+  // A correct sender waits for the end of a fetch.
   if (arrival->in_flight || (frame.remote && !arrival->request && arrival->unexpected)) {
     return error(OH_ERR_PROTOCOL, "%s sent a part beside another one", link_.name.c_str());
   }
@@ -82,7 +82,7 @@ Result<bool> Arrivals::take(Arrival* arrival, const Frame& frame) {
   return true;
 }
 
-// Where the frame's bytes go; null: nowhere.
+// Destination of the frame's bytes; null: they are dropped.
 Result<uint8_t*> Arrivals::place_of(Arrival& arrival, const Frame& frame) {
   Request* request = arrival.request;
   if (request && request->staged) {
@@ -136,17 +136,17 @@ void Arrivals::reject(Request* request, const Status& why) {
   Arrival* arrival = of(request);
   if (!arrival) return;
   revoke(*arrival);
-  // What is in flight ends without the receive.
+  // A fetch in flight outlives the receive.
   if (arrival->in_flight) request->in_flight = arrival->in_flight;
   arrival->request = nullptr;
   reject_message(link_, arrival->op, why.code(), request->size);
-  // Without a Cts nothing comes.
+  // Without a CTS no bytes arrive.
   if (request->staged && request->staged->begun == 0) end(arrival);
 }
 
 void Arrivals::fail_all(const Status& status) {
   for (Arrival* arrival : fetching_) {
-    // A later message has its name.
+    // A later message has taken its ID.
     if (named_[static_cast<uint32_t>(arrival->op)] != arrival) named_.push_back(arrival);
   }
   for (Arrival*& named : named_) {
@@ -158,7 +158,7 @@ void Arrivals::fail_all(const Status& status) {
       const bool in_use = request->staged || (arrival->in_flight && !arrival->in_flight->is_over());
       in_use ? link_.leave_in_doubt(*request, status) : link_.finish(*request, status);
     }
-    if (arrival->unexpected) arrival->unexpected->announced = true;  // the rest is not here
+    if (arrival->unexpected) arrival->unexpected->announced = true;  // rest at the sender
     pool_.release(arrival);
   }
   fetching_.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arrivals: messages that arrive in parts, by the name that their sender gave them, and parts that
-// UCX fetches.
+// Arrivals: messages that arrive in parts, by the sender's operation ID, and parts that UCX
+// fetches.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace oh {
 
-// One message. Its bytes go to `request`, else to `unexpected`, else nowhere.
+// One message. Its bytes go to `request`, else to `unexpected`, else they are dropped.
 struct Arrival {
   uint64_t op = 0;
   uint64_t tag = 0;
@@ -26,8 +26,8 @@ struct Arrival {
   Unexpected* unexpected = nullptr;
   std::shared_ptr<InFlight> in_flight;  // a part that UCX fetches
   uint64_t fetched = 0;                 // the size of that part
-  bool aborted = false;                 // it ends when the fetch is over
-  bool withdrawn = false;               // no bytes come, only its end
+  bool aborted = false;                 // withdrawn by the sender: ends when the fetch is over
+  bool withdrawn = false;               // no bytes arrive, only its abort
 };
 
 class Arrivals {
@@ -36,28 +36,29 @@ class Arrivals {
 
   Arrival* begin(uint64_t op, uint64_t tag, uint64_t length, uint64_t charge);
   void end(Arrival* arrival);
-  // The bytes that follow go to the receive.
+  // Directs the following bytes to the receive.
   static void bind(Arrival* arrival, Request* request);
-  // The rest goes nowhere.
+  // Drops the rest of the message.
   void drop_rest(const Unexpected& message) { find(message.op)->unexpected = nullptr; }
 
   Arrival* find(uint64_t op) const;
-  // That of a receive; null: nothing yet.
+  // The arrival of a receive; null: none yet.
   Arrival* of(const Request* request) const;
-  // Whether another message is under way under that name, which no honest sender does.
+  // Whether another message in flight has that ID, which a correct sender never causes.
   bool is_name_in_use(uint64_t op) const;
 
-  // Stores a part. False: UCX fetches it; next_fetched() tells when that is over.
+  // Stores a part. False: UCX fetches it; next_fetched() reports the end of the fetch.
   Result<bool> take(Arrival* arrival, const Frame& frame);
-  // An arrival whose part has been fetched, or has failed, which ended its receive.
+  // Returns an arrival whose fetch is over, or null. A failed fetch has ended or stopped its
+  // receive.
   Arrival* next_fetched();
   bool is_fetching() const { return !fetching_.empty(); }
-  // Counts `size` more bytes, stored or dropped. True: all of the message is here.
+  // Counts `size` more bytes, stored or dropped. True: the message is complete.
   bool advance(Arrival* arrival, uint64_t size);
 
-  // Takes the message from its receive: the rest is dropped, and the sender is told.
+  // Detaches the message from its receive: drops the rest and sends a reject.
   void reject(Request* request, const Status& why);
-  // The channel writes nothing more of it anywhere.
+  // Stops the channel from writing any more of it.
   void revoke(const Arrival& arrival) {
     if (link_.ucx) link_.ucx->targets().revoke(arrival.op);
   }
@@ -69,7 +70,7 @@ class Arrivals {
   Link& link_;
   StagingPipeline& pipeline_;
   Pool<Arrival> pool_;
-  std::vector<Arrival*> named_;  // by index of the sender's name
+  std::vector<Arrival*> named_;  // by the index in the sender's operation ID
   std::vector<Arrival*> fetching_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrameRouter: hands each received frame to the part of the link that it is for.
+// FrameRouter: dispatches each received frame to the part of the link that handles it.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -28,9 +28,9 @@ class FrameRouter {
         atomics_(atomics),
         batches_(batches) {}
 
-  // An error: the other side does not keep to the protocol.
+  // An error: the peer violated the protocol.
   Status on_frame(const Frame& frame);
-  // What the other side has said of a message whose send had ended well.
+  // Takes the error that the peer has reported (nack) for a message whose send had succeeded.
   Status take_error() { return std::exchange(async_error_, Status()); }
 
  private:

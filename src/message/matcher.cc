@@ -33,7 +33,7 @@ Result<Request*> Matcher::match(TagRx& tag) {
   Request* request;
   while ((request = tag.posted.front()) && request->transfer &&
          !transfers_.withdraw(request->transfer)) {
-    // An earlier message of this tag is being copied into it: it has left the list.
+    // An earlier message of this tag is being copied into it: the receive has left the list.
   }
   Request* any_tag = is_user_tag(tag.tag) ? any_tag_.front() : nullptr;
   const bool any_tag_first = any_tag && (!request || any_tag->order.before(request->order));
@@ -50,7 +50,8 @@ Result<Request*> Matcher::match(TagRx& tag) {
     any_tag_.erase(first);
     --posted_count_;
   } else if (first) {
-    // Messages come in the order of their numbers: this one would have been in place.
+    // Messages arrive in the order of their numbers. If the withdraw fails, the sender has put a
+    // later message into this receive.
     if (!ready_.withdraw(first)) {
       return error(OH_ERR_PROTOCOL, "%s put message %u with tag %llu before an earlier one",
                    link_.name.c_str(), first->number, static_cast<unsigned long long>(tag.tag));
@@ -88,7 +89,7 @@ bool Matcher::cancel(Request* request, bool force) {
   }
   TagRx& tag = tag_of(request->tag);
   bool free = withdraw_from(tag, request);
-  // Over UCX its message and all before it are in the inbox: progress finds it there.
+  // Over UCX its message and all before it are in the inbox, where progress finds them.
   if (!free && force && !link_.ucx) {
     free = request->phase == Phase::kPosted && ready_.withdraw(request);
   }
@@ -106,12 +107,13 @@ bool Matcher::may_offer(const Request& request) const {
 void Matcher::offer(Request* request) {
   if (request->phase != Phase::kPosted || !may_offer(*request)) return;
   TagRx& tag = tag_of(request->tag);
-  if (request != tag.posted.back()) return;  // another thread was faster: its number is not known
+  // Another thread has posted behind it: its number is unknown.
+  if (request != tag.posted.back()) return;
   ready_.offer(request, tag.arrived + static_cast<uint32_t>(tag.posted.size()) - 1);
 }
 
-// Withdraws what was offered, from the last receive down to `first`. False as soon as one of them
-// was claimed: the messages before it are under way then.
+// Withdraws the offers, from the last receive back to `first`. False as soon as one was claimed:
+// the messages for the receives before that one are in flight.
 bool Matcher::withdraw_from(TagRx& tag, Request* first) {
   for (Request* request = tag.posted.back(); request;) {
     Request* previous = tag.posted.previous(request);
@@ -123,7 +125,7 @@ bool Matcher::withdraw_from(TagRx& tag, Request* first) {
   return true;
 }
 
-// Offers what may be offered and is not, with the numbers as they are now.
+// Offers every receive that may be offered and is not, with its current number.
 void Matcher::renumber(TagRx& tag) {
   uint32_t number = tag.arrived;
   for (Request* request = tag.posted.front(); request; request = tag.posted.next(request)) {
@@ -138,8 +140,8 @@ Status Matcher::begin_epoch(uint32_t epoch) {
   for (TagRx* tag = posting_.front(); tag;) {
     TagRx* next = posting_.next(tag);
     while (tag->posted.front() && !withdraw_from(*tag, tag->posted.front())) {
-      // Claimed before the epoch ended: that one has left the list. Over UCX what was put in place
-      // before the epoch was handled before it, too.
+      // The receive was claimed before the epoch ended, and has left the list. Over UCX a message
+      // that was put in place before the epoch was also handled before it.
       if (!link_.ucx) continue;
       return error(OH_ERR_PROTOCOL, "%s began epoch %u and sent a message of the one before",
                    link_.name.c_str(), epoch);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matcher: posted receives of one link, and which of them a message goes to: the first posted of
-// those that take it, any-tag and any-source receives among them (any_source.h).
+// Matcher: the posted receives of one link. A message matches the first posted receive that accepts
+// it, any-tag and any-source receives included (any_source.h).
 //
-// It counts the messages of each tag, as the sender does. A receive is offered to the sender
-// (ready_to_receive.h) only when it is certain which message it will get: not while a wildcard that
-// could take that message was posted before it.
+// It counts the messages of each tag, as the sender does. It offers a receive to the sender
+// (ready_to_receive.h) only when it is certain which message the receive will get: not while a
+// posted wildcard could take that message.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -25,8 +25,8 @@ struct InPosting;
 struct TagRx : ListNode<InPosting> {
   uint64_t tag = 0;
   TagRx* next_in_bucket = nullptr;
-  uint64_t epochs = 0;   // of the sender, when `arrived` was counted last
-  uint32_t arrived = 0;  // messages of that epoch
+  uint64_t epochs = 0;   // epochs_ as of `arrived`
+  uint32_t arrived = 0;  // messages that arrived in that epoch
   bool lost = false;     // a message ended with its link: later ones are dropped
   List<Request, InPosted> posted;
   UnexpectedQueue::OfTag unexpected;
@@ -45,7 +45,7 @@ class Matcher final : public ClaimListener {
     enter_epoch(entry);
     return entry;
   }
-  // The same if it is known and in the current epoch, and its messages are not lost.
+  // The state of a tag, if it is known, in the current epoch and has lost no message; else null.
   TagRx* find_current(uint64_t tag) {
     TagRx* entry = tags_.find(tag);
     return entry && entry->epochs == epochs_ && !entry->lost ? entry : nullptr;
@@ -60,38 +60,40 @@ class Matcher final : public ClaimListener {
   void for_each_tag(Visit visit) {
     tags_.for_each(visit);
   }
-  // Forgets tags without messages and receives once there are many.
+  // Drops tags without messages and receives once there are many.
   void tidy();
 
-  // Whether no wildcard could take a message.
+  // Whether no wildcard receive is posted.
   bool has_no_wildcards() const { return any_tag_.empty() && link_.any_source->empty(); }
-  // The place of a receive that is posted now.
+  // The post order of a receive that is posted now.
   PostOrder next_order() { return {offered_, ++serial_}; }
-  // Into its list, by its order: a receive whose message was withdrawn gets its former place again.
+  // Inserts a receive into its list by post order: one whose message was withdrawn regains its
+  // place.
   void insert(Request* request);
-  // Off its list.
+  // Removes a receive from its list.
   void take(TagRx& tag, Request* request) {
     tag.posted.erase(request);
     if (tag.posted.empty()) posting_.erase(&tag);
     --posted_count_;
   }
-  // Takes the receive that a message with this tag goes to off its list; null: none is posted.
+  // Removes and returns the receive that a message with this tag matches; null: none is posted.
   Result<Request*> match(TagRx& tag);
-  // The receive that the channel has written message `number` into.
+  // Removes and returns the receive into which the channel has written message `number`.
   Result<Request*> match_in_place(TagRx& tag, uint32_t number);
-  // The sender copies into a receive that was offered to it.
+  // The sender has claimed a receive that was offered to it, and copies into it.
   void on_claimed(Request* request) override;
-  // Takes a posted receive back. False: a message for it, or for one before it, is under way;
-  // `force` asks only about its own, where that can be known.
+  // Removes a posted receive. False: its message is in flight, since the sender has claimed it or
+  // one posted after it. `force` checks only whether it was claimed itself, where that can be
+  // known.
   bool cancel(Request* request, bool force);
 
   // Offers a posted receive to the sender, if it is certain which message it will get.
   void offer(Request* request);
-  // The sender counts from zero again: so do we, and offer anew. Tags without receives follow when
-  // they are used next.
+  // The sender has restarted its numbers at zero: restarts them here and offers the receives again.
+  // Tags without receives follow when they are next used.
   Status begin_epoch(uint32_t epoch);
 
-  // The era of the any-source receives that unexpected messages were offered to.
+  // The era up to which unexpected messages were offered to any-source receives.
   uint64_t offered() const { return offered_; }
   void set_offered(uint64_t era) { offered_ = era; }
 
@@ -120,8 +122,8 @@ class Matcher final : public ClaimListener {
   List<Request, InPosted> any_tag_;
   uint64_t serial_ = 0;
   uint64_t offered_ = 0;
-  uint64_t epochs_ = 0;       // how many there were
-  size_t tidy_at_ = kTidyAt;  // tags at which idle ones are forgotten
+  uint64_t epochs_ = 0;       // number of epochs so far
+  size_t tidy_at_ = kTidyAt;  // number of tags at which idle ones are dropped
   size_t posted_count_ = 0;
 };
 

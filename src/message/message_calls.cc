@@ -4,9 +4,9 @@
 namespace oh {
 namespace {
 constexpr size_t kLooksForSmall = 1000;  // a few microseconds
-// How long a send of device memory looks for its RTR, when a thread waits for it or the engine has
-// to wait for an event. A receive that is posted at the same time is found so, which saves the
-// announcement and its answer, and the question to the driver.
+// How long a send of device memory polls for its RTR, in ns, if a thread waits for it or its memory
+// is pending. This finds a receive that is posted at the same time, and saves the RTS, its answer
+// and a query to the driver.
 constexpr int64_t kRtrTime = 1200;
 }  // namespace
 
@@ -23,7 +23,7 @@ Status MessageCalls::post_send(Request* request) {
   }
   request->peer = link_.peer;
   request->message_tag = request->tag;
-  // A large send looks for its RTR first, so received frames are handled first.
+  // A large send uses its RTR if it has arrived, so received frames are handled first.
   if (link_.selection->uses_rtr(request->on_device, request->size) && link_.ring &&
       link_.ring->ready()) {
     link_.progress_locked(nullptr);
@@ -37,21 +37,22 @@ Status MessageCalls::post_send(Request* request) {
       OH_RETURN_IF_ERROR(link_.usable());
     }
   }
-  // No thread may be here when its receive comes: if the memory is ready, the other side's engine
-  // copies. So it does where it copies all.
+  // Possibly no local thread runs when the receive is posted. The peer's engine can copy then, but
+  // only if the memory is ready. The same holds where the peer makes all copies.
   if (request->pending() &&
       (link_.selection->peer_copies_all() || (!request->attended && !sender_.has_rtr(*request)))) {
     OH_RETURN_IF_ERROR(ask_producer(*request));
   }
   sender_.post(request);
-  // The engine is set to work before the call returns.
+  // Starts the copy engine before the call returns.
   if (request->on_device && transfers_.has_active()) transfers_.work(request->transfer);
   link_.posted();
   link_.note_posted(*request);
   return {};
 }
 
-// Whether the work that the request waits for is done already. The lock is let go.
+// Queries whether the work that the request waits for is done, and drops the wait if so. Releases
+// the lock meanwhile.
 Status MessageCalls::ask_producer(Request& request) {
   After& after = request.device.after;
   Result<bool> complete = link_.without_lock([&] {
@@ -71,7 +72,7 @@ bool MessageCalls::send_now(const uint8_t* data, size_t size, uint64_t tag) {
 
 bool MessageCalls::recv_now(uint8_t* data, size_t capacity, uint64_t tag,
                             ShortReceives::Received* received) {
-  // A large receive is announced (RTR) while it waits.
+  // A large receive has to be offered (RTR) while it waits.
   if (capacity > link_.theirs.eager_max || !link_.lock.try_lock()) return false;
   LinkGuard guard(link_, LinkGuard::Adopt{});
   if (!link_.is_open()) return false;
@@ -89,12 +90,12 @@ Status MessageCalls::post_recv(Request* request) {
   link_.note_post(*request);
   LinkGuard guard(link_);
   request->peer = link_.peer;
-  // The next message may be this one's: then it is over.
+  // If the next frame is its message, the receive ends here.
   if (link_.is_open() && !link_.busy.load(std::memory_order_relaxed) &&
       short_receives_.take_now(request)) {
     return {};
   }
-  // What came before the peer was lost is still to be had.
+  // Messages that arrived before the peer was lost can still be received.
   if (link_.state() == Link::State::kLost && receiver_.get_unexpected(request)) {
     link_.posted();
     return {};
@@ -102,7 +103,7 @@ Status MessageCalls::post_recv(Request* request) {
   OH_RETURN_IF_ERROR(link_.usable());
   if (request->on_device) OH_RETURN_IF_ERROR(admit_device_memory(link_));
   receiver_.post(request);
-  // What has come already needs no RTR.
+  // A message that has arrived already needs no RTR.
   if (link_.ring && link_.ring->ready()) link_.progress_locked(request);
   if (!request->ended()) matcher_.offer(request);
   if (!request->ended() && request->on_device && transfers_.has_active()) {

@@ -32,14 +32,14 @@ class MessageCalls {
         sender_(parts.sender),
         receiver_(parts.receiver) {}
 
-  // Posts an operation; afterwards the request ends through progress. OH_AGAIN: too many sends are
-  // pending. Any other failure: nothing was posted.
+  // Posts an operation; progress ends the request. OH_AGAIN: too many sends are pending. After any
+  // error nothing was posted.
   Status post_send(Request* request);
   Status post_recv(Request* request);
-  // The fast path of small messages, without a request: false when it is not open now. recv_now()
-  // spins for a short while for the message.
+  // The fast path of small messages, without a request. False: it is not available now. recv_now()
+  // spins briefly for the message.
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
-  // The same with a request, which has ended then.
+  // The same with a request, which it ends.
   bool send_now(Request* request, const uint8_t* data, size_t size, uint64_t tag) {
     if (!send_now(data, size, tag)) return false;
     link_.finish_posted(*request, link_.selection->framed_path(size, /*eager=*/true), tag, size);
@@ -49,9 +49,9 @@ class MessageCalls {
 
   // The message that a receive with this tag would get at once.
   std::optional<Receiver::Announced> probe(uint64_t tag);
-  // Offers unexpected messages to receives of any source.
+  // Offers unexpected messages to any-source receives.
   void offer_unexpected();
-  // Drops messages that have come with a tag of the library's own.
+  // Drops unexpected messages with an internal tag.
   void discard(uint64_t tag);
 
  private:

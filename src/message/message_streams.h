@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MessageStreams: runs of blocks as the streams of Sender and Receiver carry them.
+// MessageStreams: sends and receives runs of blocks as streams of Sender and Receiver.
 //
 // Threading: guarded by the link's lock.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ReadyToReceive (RTR): tells the sender the buffer of a posted receive, together with the number
-// of the message that it is for. Over shared memory the sender gets a transfer slot; over UCX our
-// own channel writes the message into the buffer.
+// ReadyToReceive (RTR): offers the buffer of a posted receive for the message with a given number.
+// Over shared memory the sender gets an RTR frame with a transfer slot. Over UCX the offer stays on
+// this side: its channel writes the message into the buffer.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -15,17 +15,18 @@ class ReadyToReceive {
  public:
   ReadyToReceive(Link& link, Transfers& transfers) : link_(link), transfers_(transfers) {}
 
-  // Whether the receive gains by it. Not for wildcards.
+  // Whether an offer is of use for the receive. Not for wildcards.
   bool may_offer(const Request& request) const;
-  // Offers the receive to the message `number` of its tag. Without room nothing is offered.
+  // Offers the receive for message `number` of its tag. Does nothing without a free slot or room in
+  // the channel.
   void offer(Request* request, uint32_t number);
-  // Withdraws what was offered. False: its message is under way. One that was put in place is in
-  // the inbox, and found there.
+  // Withdraws the offer. False: its message is in flight; one that was put in place is found in the
+  // inbox.
   bool withdraw(Request* request);
-  // Its message was put in place, and is handled now.
+  // Ends the offer of a receive whose message was put in place and is handled now.
   void take_in_place(Request* request);
 
-  // The sender counts from zero again, and ignores what was offered before.
+  // The sender has restarted its numbers, and ignores earlier offers.
   void begin_epoch(uint32_t epoch) { epoch_ = epoch; }
 
  private:

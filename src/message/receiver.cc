@@ -34,7 +34,7 @@ bool Receiver::match_unexpected(Request* request, bool must_fit) {
 }
 
 void Receiver::offer_unexpected() {
-  // Read first: a receive that enters the list meanwhile may not be seen below.
+  // Read first: a receive that enters the list later may be missed below.
   const uint64_t era = link_.any_source->era();
   const uint64_t offered = matcher_.offered();
   if (era == offered) return;
@@ -48,14 +48,14 @@ void Receiver::offer_unexpected() {
   matcher_.set_offered(era);
 }
 
-// The receive that a message with this tag goes to, off its list.
+// Removes and returns the receive that a message with this tag matches.
 Result<Request*> Receiver::match(TagRx& tag) {
-  // Unexpected messages came before it (any_source.h).
+  // Unexpected messages arrived before it (any_source.h).
   if (!link_.any_source->empty()) offer_unexpected();
   return matcher_.match(tag);
 }
 
-// A receive whose message was withdrawn waits again, as if it had never been matched.
+// Reposts a receive whose message was withdrawn, as if it had never been matched.
 void Receiver::repost(Request* request) {
   if (request->any_source) {
     link_.any_source->restore(request);
@@ -67,7 +67,8 @@ void Receiver::repost(Request* request) {
   if (!match_unexpected(request)) matcher_.insert(request);
 }
 
-// Gives an unexpected message to a receive. False when its sender has withdrawn it: it is dropped.
+// Delivers an unexpected message to a receive. False: its sender has withdrawn it, and it is
+// dropped.
 bool Receiver::deliver(Request* request, Unexpected* message) {
   if (message->announced) {
     const bool started = start_rts(request, *message);
@@ -87,7 +88,7 @@ bool Receiver::deliver(Request* request, Unexpected* message) {
     return_credit(eager_charge(message->length));
     if (fits) finish_whole(request, {message->tag, message->length, /*eager=*/true});
   } else {
-    // The rest goes straight into the buffer, or nowhere when it is too long.
+    // The rest goes straight into the buffer, or is dropped if it is too long.
     Arrival* arrival = arrivals_.find(message->op);
     arrival->unexpected = nullptr;
     if (fits) Arrivals::bind(arrival, request);
@@ -106,7 +107,8 @@ void Receiver::drop(Unexpected* message) {
   unexpected_.drop(message);
 }
 
-// A message of this tag ended with its link, and its receive will: no later one may take its place.
+// A message of this tag was lost with its link, and its receive will be: no later message may take
+// its place.
 void Receiver::lose_rest(TagRx& tag) {
   tag.lost = true;
   while (Unexpected* message = tag.unexpected.front()) drop(message);
@@ -123,7 +125,7 @@ void Receiver::return_credit(uint64_t charge) {
 
 // ---- Matched messages -------------------------------------------------------------------------
 
-// Ends a receive whose message has no room in it.
+// Ends a receive that is too small for its message. False: the message fits.
 bool Receiver::refuse_longer(Request* request, uint64_t length) {
   if (length <= request->size) return false;
   request->expected = length;
@@ -135,7 +137,7 @@ bool Receiver::refuse_longer(Request* request, uint64_t length) {
   return true;
 }
 
-// The same for a message whose send is over: a user's send learns of it by a nack.
+// The same for a message whose send has ended: a nack reports the failure of a user's send.
 bool Receiver::refuse_eager(Request* request, uint64_t tag, uint64_t length) {
   const uint64_t capacity = request->size;
   if (!refuse_longer(request, length)) return false;
@@ -162,7 +164,8 @@ void Receiver::finish_whole(Request* request, const Whole& message) {
   link_.finish(*request, {});
 }
 
-// Ends a receive whose message has the name of another one, which no honest sender gives.
+// Ends a receive whose message has the ID of another message in flight, which a correct sender
+// never causes. False: the ID is free.
 bool Receiver::refuse_name_in_use(Request* request, uint64_t op) {
   if (!arrivals_.is_name_in_use(op)) return false;
   link_.finish(*request, error(OH_ERR_PROTOCOL, "%s announced two messages under one name",
@@ -170,7 +173,7 @@ bool Receiver::refuse_name_in_use(Request* request, uint64_t op) {
   return true;
 }
 
-// Starts to receive a message that was announced. False when its sender has withdrawn it.
+// Starts to receive a message that was announced. False: its sender has withdrawn it.
 bool Receiver::start_rts(Request* request, const Rts& rts) {
   request->message_tag = rts.tag;
   if (request->on_device && rts.has_slot && link_.selection->device_way() != DeviceWay::kSegment) {
@@ -200,7 +203,7 @@ bool Receiver::start_rts(Request* request, const Rts& rts) {
 void Receiver::clear_to_send(Request* request, const Rts& rts) {
   if (link_.selection->is_staged(request->on_device, rts.length)) {
     Arrivals::bind(arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0), request);
-    // A buffer is taken once the sender is ready: one that waits for him would block others.
+    // A bounce buffer is taken once the sender is ready: one that waits for it would block others.
     pipeline_.begin(request, StagingDirection::kIn, rts.op, rts.length).awaited = rts.not_yet;
     if (request->any_source) link_.serve();
     return;
@@ -263,7 +266,7 @@ Status Receiver::on_eager(const Frame& frame) {
     return {};
   }
   Unexpected* message = unexpected_.keep(tag.unexpected, frame);
-  // A thread may wait for a batch offer without a receive that would end.
+  // A thread may wait for a batch offer without a posted receive.
   if (!is_user_tag(frame.tag)) link_.wake_me = true;
   if (whole) {
     unexpected_.name_offer(message);
@@ -294,10 +297,10 @@ void Receiver::receive_eager(Request* request, const Frame& frame) {
 }
 
 Status Receiver::on_data(const Frame& frame) {
-  // UCX may have fetched the part before and delivered this one at once.
+  // UCX may have fetched the previous part and delivered this one in the same call.
   if (arrivals_.is_fetching()) (void)progress();
   Arrival* arrival = arrivals_.find(frame.op);
-  // Not there: we rejected it, and the sender did not know yet.
+  // Unknown: this side has rejected it, and its reject had not reached the sender.
   if (!arrival) return {};
   if (arrival->withdrawn) {
     return error(OH_ERR_PROTOCOL, "%s sent bytes of a message that it had withdrawn",
@@ -330,7 +333,7 @@ bool Receiver::progress() {
   return any;
 }
 
-// So many more bytes of it are here, or are dropped.
+// Accounts for `size` more bytes, stored or dropped.
 void Receiver::advance(Arrival* arrival, uint64_t size) {
   if (!arrivals_.advance(arrival, size)) return;
   arrivals_.revoke(*arrival);
@@ -338,7 +341,7 @@ void Receiver::advance(Arrival* arrival, uint64_t size) {
     finish_whole(arrival->request, {arrival->tag, arrival->length, /*eager=*/arrival->charge > 0});
   }
   if (arrival->unexpected) unexpected_.name_offer(arrival->unexpected);
-  // An unexpected message keeps its credit until a receive has it.
+  // An unexpected message holds its credit until a receive takes it.
   if (!arrival->unexpected && arrival->charge) return_credit(arrival->charge);
   arrivals_.end(arrival);
 }
@@ -366,15 +369,15 @@ Status Receiver::on_rts(const Frame& frame) {
     if (!is_user_tag(frame.tag)) link_.wake_me = true;
   } else if (!start_rts(request, rts)) {
     const bool lost = has_slot && transfers_.ended_with_link(rts.offer);
-    // Nothing behind a wildcard is offered.
+    // No receive behind a wildcard is offered, so no number has to be kept.
     if (lost || request->any_source || request->tag == OH_ANY_TAG) {
       repost(request);
       if (lost) lose_rest(tag);
       return {};
     }
-    // Its sender has withdrawn it, and says so behind all that it had numbered by then. Until that
-    // comes the receive keeps its number: others that were offered may have their messages already,
-    // and those between must not move up.
+    // The sender has withdrawn it, and sends an abort behind all messages that it had numbered by
+    // then. Until the abort arrives the receive keeps its number: later receives that were offered
+    // may have their messages already, and those in between must not move up.
     if (refuse_name_in_use(request, rts.op)) return {};
     Arrival* arrival = arrivals_.begin(rts.op, rts.tag, rts.length, /*charge=*/0);
     arrival->withdrawn = true;
@@ -395,7 +398,7 @@ void Receiver::on_ready(const Frame& frame) {
 
 void Receiver::on_abort(const Frame& frame) {
   if (frame.flags & kOffer) {
-    // The receive of a batch was given up before its offer was handled.
+    // The receive of a batch was cancelled before its offer was handled.
     Unexpected* offer = unexpected_.find_offer(frame.op);
     if (offer && offer->tag == frame.tag) drop(offer);
     return;
@@ -405,7 +408,7 @@ void Receiver::on_abort(const Frame& frame) {
     if (arrival->request && arrival->request->is_run()) {
       arrival->request->status = link_.refusal(frame_failure(frame));
     }
-    // A part that the sender handed to UCX is still on its way.
+    // A part that the sender handed to UCX is still in flight.
     arrival->aborted = arrival->in_flight != nullptr;
     if (!arrival->aborted) abort(arrival);
     return;
@@ -413,7 +416,7 @@ void Receiver::on_abort(const Frame& frame) {
   if (Unexpected* message = unexpected_.find_announced(frame.op)) unexpected_.drop(message);
 }
 
-// Its sender has taken it back.
+// Ends a message that its sender has withdrawn.
 void Receiver::abort(Arrival* arrival) {
   arrivals_.revoke(*arrival);
   Request* request = arrival->request;
@@ -427,7 +430,7 @@ void Receiver::abort(Arrival* arrival) {
   }
 }
 
-// The message of a receive will not come.
+// The message of a receive was withdrawn and will not arrive.
 void Receiver::message_withdrawn(Request* request) {
   if (request->is_run()) return link_.finish(*request, Status(request->status));
   if (is_user_tag(request->tag)) return repost(request);
@@ -446,15 +449,14 @@ bool Receiver::cancel(Request* request, const Status& status, bool force) {
     return false;
   }
   if (request->phase == Phase::kStream) {
-    // After a Cts the bytes may be on their way, and the sender would not hear that they are
-    // dropped.
+    // After a CTS the bytes may be in flight, and the sender would not learn that they are dropped.
     if (!force && !(staged && staged->begun == 0)) return false;
     arrivals_.reject(request, status);
     request->in_flight || staged ? link_.leave_in_doubt(*request, status)
                                  : link_.finish(*request, status);
     return true;
   }
-  // All of its message is here, and the sender is through with it.
+  // The whole message has arrived, and the sender has finished.
   if (force && bounce_copies_.cancel(request, status)) return true;
   if (request->phase != Phase::kPosted || !matcher_.cancel(request, force)) return false;
   link_.finish(*request, status);
@@ -471,8 +473,8 @@ bool Receiver::stop(Request* run, const Status& why) {
 void Receiver::fail_all(const Status& status) {
   matcher_.fail_all(status);
   arrivals_.fail_all(status);
-  // Whole messages stay for receives to come. Those whose bytes are still at the sender are lost,
-  // and so is what follows them: a receive must not get a later message of its tag instead.
+  // Whole messages stay for later receives. Messages whose bytes are still at the sender are lost,
+  // and so are the later ones of their tag: a receive must not get one of those instead.
   matcher_.for_each_tag([&](TagRx& tag) {
     bool lost = false;
     for (Unexpected* message = tag.unexpected.front(); message;) {

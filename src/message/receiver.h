@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Receiver: the receiving half of the host domain: handles the frames of messages, and decides how
-// a matched message gets into its receive.
+// a matched message gets into its buffer.
 //
 //   POSTED ──▶ an eager message, whole ──────────────────────────────────────▶ ENDED
-//      │  ──▶ the first part of one, or an RTS that we answer with CTS ──────▶ STREAM ──▶ ENDED
-//      │  ──▶ an RTS with a slot that we claim ──────────────────────────────▶ DIRECT ──▶ ENDED
-//      └──▶ the sender claims the slot that we offered (RTR) ────────────────▶ DIRECT ──▶ ENDED
+//      │  ──▶ the first part of one, or an RTS answered with a CTS ──────────▶ STREAM ──▶ ENDED
+//      │  ──▶ an RTS with a slot that this side claims ──────────────────────▶ DIRECT ──▶ ENDED
+//      └──▶ the sender claims the slot that was offered (RTR) ───────────────▶ DIRECT ──▶ ENDED
 //
-// Matcher has the posted receives, UnexpectedQueue the messages without one, Arrivals the messages
-// that come in parts. ShortReceives takes most short messages before they get here.
+// Matcher holds the posted receives, UnexpectedQueue the messages without one, Arrivals the
+// messages that arrive in parts. ShortReceives takes most short messages before they get here.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -42,37 +42,38 @@ class Receiver {
         arrivals_(link, parts.pipeline) {}
 
   void post(Request* request);
-  // Gives it an unexpected message; false when there is none, or, with a tag of the library's own,
-  // when the first one is too long for it.
+  // Delivers an unexpected message to the request. False: there is none, or the tag is internal and
+  // the first message is too long.
   bool get_unexpected(Request* request);
-  // Drops unexpected messages with a tag of the library's own, which its sender is through with.
+  // Drops unexpected messages with an internal tag, which their sender has finished.
   void discard(uint64_t tag);
-  // Of a message that no receive has taken yet.
+  // A message that no receive has taken yet.
   struct Announced {
     uint64_t length = 0;
     uint64_t tag = 0;
   };
-  // The one that a receive with this tag would get at once, if there is one.
+  // The message that a receive with this tag would get at once, if there is one.
   std::optional<Announced> probe(uint64_t tag) {
     const Unexpected* message = first_unexpected(tag);
     return message ? std::optional(Announced{message->length, message->tag}) : std::nullopt;
   }
 
-  // Begins to receive a run of blocks that the other side sends as `op`.
+  // Begins to receive a run of blocks that the peer sends as `op`.
   Status begin_run(Request* run, uint64_t op);
-  // Ends a run that serves the other side, once its memory is not accessed: true if it has.
+  // Stops a run that serves the peer's operation. True: it has ended; false: it ends once its
+  // memory is not accessed.
   bool stop(Request* run, const Status& why);
 
-  // Offers unexpected messages to the any-source receives that were posted or given back since the
-  // last call, in the order of their posts.
+  // Offers unexpected messages to the any-source receives that were posted or restored since the
+  // last call, in post order.
   void offer_unexpected();
 
-  // Takes a receive back: false when a message for it is under way: look again after progress,
-  // which will find it. `force`: cancels it all the same.
+  // Cancels a receive. False: its message is in flight; call again after progress, which finds it.
+  // `force`: cancels it all the same.
   bool cancel(Request* request, const Status& status, bool force);
   void fail_all(const Status& status);
 
-  // Looks at parts that are being fetched, and at receives that cannot go on.
+  // Handles fetches that are over and receives that have stopped.
   bool progress();
   bool idle() const { return !arrivals_.is_fetching() && pipeline_.empty(); }
 
@@ -94,18 +95,18 @@ class Receiver {
   void lose_rest(TagRx& tag);
   void return_credit(uint64_t charge);
 
-  // What becomes of a matched message.
+  // How a matched message is received.
   void receive_eager(Request* request, const Frame& frame);
   bool start_rts(Request* request, const Rts& rts);
   void clear_to_send(Request* request, const Rts& rts);
   bool refuse_name_in_use(Request* request, uint64_t op);
   bool refuse_longer(Request* request, uint64_t length);
   bool refuse_eager(Request* request, uint64_t tag, uint64_t length);
-  // A message whose bytes are all here.
+  // A message that has arrived completely.
   struct Whole {
     uint64_t tag;
     uint64_t length;
-    bool eager;  // they were sent before the receive was known to the sender
+    bool eager;  // sent before the sender knew of the receive
   };
   void finish_whole(Request* request, const Whole& message);
 

@@ -6,7 +6,7 @@
 
 namespace oh {
 namespace {
-constexpr size_t kStreamFrames = 16;  // of one stream before it is the next one's turn
+constexpr size_t kStreamFrames = 16;  // of one stream, before the next one's turn
 }  // namespace
 
 void SendStreams::begin(Request* request, uint64_t granted, uint64_t border) {
@@ -31,7 +31,7 @@ void SendStreams::begin_eager(Request* request, uint64_t sent) {
 
 bool SendStreams::progress() {
   bool any = false;
-  // It waited for its producer, which failed.
+  // A send that waited for its producer, which failed.
   while (Request* request = pipeline_.next_stopped(StagingDirection::kOut)) {
     if (request->phase != Phase::kOffered) break;
     end_staging(request);
@@ -49,7 +49,7 @@ bool SendStreams::progress() {
   return end_zero_copies() || any;
 }
 
-// True when the whole message is on the wire, or a part is in UCX's hands.
+// True when the whole message is on the wire, or UCX holds a part.
 bool SendStreams::push(Request* request) {
   for (size_t i = 0; i < kStreamFrames && request->moved < request->size; ++i) {
     Frame frame;
@@ -77,7 +77,7 @@ bool SendStreams::push(Request* request) {
   return true;
 }
 
-// What may go now.
+// The bytes that may be sent now.
 ByteView SendStreams::next_part(Request& request) {
   uint64_t end = std::min(request.size, request.granted);
   if (request.border) {
@@ -85,12 +85,13 @@ ByteView SendStreams::next_part(Request& request) {
   }
   std::span<uint8_t> there;
   if (request.is_run() && (!request.on_device || request.border == 0)) {
-    // Blocks are not contiguous, but in the staging buffers of an engine.
+    // Blocks are contiguous only in the staging buffers of an engine.
     there = request.run.at(request.moved);
     end = std::min(end, request.moved + there.size());
   }
   if (request.staged) {
-    // After a stop nothing more is sent: the last byte would make it wait for an answer again.
+    // After a stop nothing more is sent: after its last byte the request would wait for an answer
+    // again.
     return request.staged->failure.ok() ? pipeline_.filled(request, end) : ByteView();
   }
   if (end <= request.moved) return {};
@@ -102,7 +103,7 @@ void SendStreams::finish_sent(Request* request) {
   request->path = link_.selection->framed_path(request->size, request->eager);
   request->nbytes = request->size;
   if (!request->internal) link_.stats.count(MetricOp::kSend, request->path, request->size);
-  // A put ends when the other side acknowledges it.
+  // A put ends when the peer acknowledges it.
   if (request->is_run() && !request->serves_peer() && !request->acknowledged) {
     if (request->staged) std::exchange(request->staged, nullptr)->request = nullptr;
     request->phase = Phase::kDirect;
@@ -161,13 +162,13 @@ void SendStreams::end_zero_copy(Request* request) {
   }
 }
 
-// The other side knows.
+// Stops a send that needs no abort, because the peer knows of its end.
 void SendStreams::stop_staging(Request& request, const Status& why) {
   request.staged->withdrawn = true;
   pipeline_.stop(*request.staged, why);
 }
 
-// True when the request has ended, as it could not go on.
+// Ends a request that has stopped, once its memory is not accessed. True: it has ended.
 bool SendStreams::end_staging(Request* request) {
   StagedCopy* staged = request->staged.get();
   if (!staged || staged->failure.ok() || !staged->is_quiet()) return false;
@@ -210,7 +211,7 @@ void SendStreams::abort(Request& run, const Status& why) {
     pipeline_.stop(*run.staged, why);
   } else if (!run.staged && run.status.ok()) {
     send_abort(run, why);
-    run.status = why;  // once the channel is through with its buffer
+    run.status = why;  // its result, once the channel has released its buffer
   }
 }
 
@@ -226,7 +227,7 @@ bool SendStreams::refuse(Request* request, const Status& why) {
     return false;
   }
   if (request->in_flight) {
-    request->status = why;  // once it is over
+    request->status = why;  // its result, once UCX has released the buffer
     return false;
   }
   streams_.erase(request);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SendStreams: sends that leave in parts: through the ring or the socket, as zero-copy sends of
-// UCX, or from device memory through the staging pipeline.
+// SendStreams: sends in parts: through the ring or the socket, as zero-copy sends of UCX, or from
+// device memory through the staging pipeline.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -23,12 +23,13 @@ class SendStreams {
   void grant(Request& request, uint64_t granted);
   // The first part of an eager message is sent: streams the rest.
   void begin_eager(Request* request, uint64_t sent);
-  // Lets earlier work on device memory end while the receiver has not answered yet.
+  // Starts the staging pipeline before the receiver has answered, to wait for earlier work on the
+  // memory.
   void begin_staging(Request* request) {
     pipeline_.begin(request, StagingDirection::kOut, request->op, request->size);
   }
-  // Sends a frame from the user's buffer. kTaken: the request is here until UCX releases the part,
-  // or has failed.
+  // Sends a frame from the user's buffer. kTaken: the request stays listed until UCX releases the
+  // part, or has ended with an error.
   enum class Handover { kNoRoom, kTaken, kSent };
   Handover send_zero_copy(Request* request, const Frame& frame);
   // All bytes are on the wire.
@@ -42,16 +43,18 @@ class SendStreams {
            !pipeline_.has_stopped(StagingDirection::kOut);
   }
 
-  // Whether UCX or a copy engine accesses the buffer.
+  // Whether UCX or a copy engine may access the buffer.
   static bool uses_buffer(const Request& request);
-  // Ends a request whose buffer is in use: it is in doubt. False: a thread of ours is at work.
+  // Ends a request whose buffer is in use, with the buffer in doubt. False: a local thread is
+  // working on it.
   bool give_up(Request* request, const Status& why);
   void remove(Request* request) { streams_.erase(request); }
-  // Tells the other side that a message which it knows of will not come.
+  // Tells the peer that an announced message will not arrive.
   void withdraw(const Request& request, const Status& why);
-  // Stops a run that serves the other side, without its end.
+  // Stops a run that serves the peer's operation; it ends later.
   void abort(Request& run, const Status& why);
-  // The receiver does not take it. True: the request can end; else it does when its buffer is free.
+  // The receiver has rejected it. True: the caller can end the request; false: it ends when its
+  // buffer is free.
   bool refuse(Request* request, const Status& why);
   void fail_all(const Status& status);
 
@@ -66,8 +69,8 @@ class SendStreams {
   Link& link_;
   StagingPipeline& pipeline_;
   SendTags& tags_;
-  List<Request, InQueue> streams_;      // more to send
-  List<Request, InQueue> zero_copies_;  // a part is in UCX's hands
+  List<Request, InQueue> streams_;      // with bytes left to send
+  List<Request, InQueue> zero_copies_;  // with a part that UCX holds
 };
 
 }  // namespace oh

@@ -35,20 +35,20 @@ Status SendTags::on_rtr(const Frame& frame) {
                  frame.slot);
   }
   if (frame.aux != epoch_ || unannounced_) return {};
-  // What was offered with this slot before is over: a receive that was withdrawn.
+  // Any earlier RTR with this slot is stale: its receive was withdrawn.
   if (TagTx* former = tags_.find(slot_tags_[frame.slot])) {
     std::erase_if(former->ready, [&](const Rtr& rtr) { return rtr.offer.slot == frame.slot; });
   }
-  // An RTR may be left unused; the message is announced then.
+  // An RTR may be left unused: the message is then announced (RTS).
   if (is_full(frame.tag)) return {};
   TagTx& tag = tags_.get(frame.tag);
-  if (static_cast<int32_t>(frame.number - tag.number) < 0) return {};  // that one is out already
+  if (static_cast<int32_t>(frame.number - tag.number) < 0) return {};  // that message has been sent
   Transfers::Offer offer;
   offer.slot = frame.slot;
   offer.sequence = static_cast<uint32_t>(frame.op);
   offer.remote = frame.address;
   offer.block = frame.region;
-  // Its send will write to both lines of the slot.
+  // Its send will write to both cache lines of the slot.
   const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
   __builtin_prefetch(&slot, 1);
   __builtin_prefetch(&slot.cursor, 1);

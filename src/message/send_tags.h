@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SendTags: the sending side of each tag: numbers of messages, and the receives that the other side
-// has offered for them (RTR).
+// SendTags: the sending side of each tag: message numbers, and the receives that the peer has
+// offered for them (RTR).
 //
-// Messages are numbered per tag when they go out; an RTR is used for its number only. After a send
-// that was announced is withdrawn, the numbers of both sides would differ: all RTRs are void, and a
-// new epoch starts with the next message that goes out, one for all that were withdrawn until then.
+// Messages are numbered per tag when they are sent; an RTR is used only for its number. When an
+// announced send is withdrawn, the numbers of the two sides would differ: all RTRs are void, and
+// the next message starts a new epoch, one for all sends that were withdrawn until then.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace oh {
 
-// A receive that the other side has offered.
+// A receive that the peer has offered.
 struct Rtr {
   uint32_t number;  // of the message that it is for
   uint64_t capacity;
@@ -42,12 +42,13 @@ class SendTags {
   explicit SendTags(Link& link) : link_(link) {}
 
   TagTx* find(uint64_t tag) { return tags_.find(tag); }
-  // For a message that goes out now. Null: the frame of the epoch has to go first, and waits.
+  // The state for a message that is sent now. Null: the epoch's frame has to be sent first, and
+  // waits for room.
   TagTx* next(uint64_t tag);
   uint32_t epoch() const { return epoch_; }
-  // A message that was numbered is withdrawn, or there are too many tags.
+  // Begins an epoch: a numbered message was withdrawn, or there are too many tags.
   void begin_epoch();
-  // Drops what was offered for the next number of the tag, or an earlier one.
+  // Drops the RTRs for the next number of the tag and for earlier ones.
   static void drop_ready(TagTx& tag);
   Status on_rtr(const Frame& frame);
 
@@ -59,7 +60,7 @@ class SendTags {
   Link& link_;
   TagTable<TagTx> tags_;
   uint32_t epoch_ = 0;
-  bool unannounced_ = false;  // the other side does not know the epoch; no number is in use
+  bool unannounced_ = false;  // the peer does not know the epoch yet; it has no numbers in use
   std::array<uint64_t, kSlots> slot_tags_{};  // tag that each slot was last offered with
 };
 

@@ -75,8 +75,7 @@ bool Sender::transmit(Request* request) {
   return true;
 }
 
-// Looks at the other side's line only when what is known does not suffice: it is being written
-// there.
+// Reads the peer's cache line only when the last value does not suffice: the peer writes that line.
 bool Sender::has_credit(uint64_t charge) {
   if (charge_used_ + charge <= link_.theirs.eager_credit + charge_returned_) return true;
   charge_returned_ = link_.channel->credit_returned();
@@ -123,7 +122,7 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   frame.type = FrameType::kRts;
   frame.tag = request->tag;
   frame.length = request->size;
-  // Without a slot the receiver asks for a stream.
+  // Without a slot the receiver answers with a CTS.
   const SlotUse use = link_.selection->offered(request->on_device, request->size);
   const bool direct = transfers_.has_use(use, *request);
   Transfer* transfer = direct ? transfers_.offer(request, /*source=*/true) : nullptr;
@@ -178,7 +177,7 @@ bool Sender::cancel(Request* request, const Status& status, bool give_up) {
       streams_.remove(request);
       break;
     case Phase::kDirect:
-      if (request->is_run()) break;  // it waits for nothing but the answer
+      if (request->is_run()) break;  // all is sent: it waits only for the acknowledgement
       return false;
     default:
       return false;
@@ -196,7 +195,7 @@ bool Sender::stop(Request* run, const Status& why) {
 
 void Sender::on_cts(const Frame& frame) {
   Request* request = link_.ops.find(frame.op);
-  // Not there: it was withdrawn meanwhile, and our abort is on its way.
+  // Unknown: it was withdrawn meanwhile, and its abort is in flight.
   if (!request || !request->sends()) return;
   const uint64_t granted = frame.length ? frame.length : UINT64_MAX;
   if (request->phase == Phase::kStream) return streams_.grant(*request, granted);
@@ -223,7 +222,7 @@ void Sender::refuse(Request* request, const Status& why) {
   if (request->phase == Phase::kStream || request->staged) {
     if (!streams_.refuse(request, why)) return;
   } else if (request->is_run() && request->phase == Phase::kDirect) {
-    // All of it is sent.
+    // All bytes are sent.
   } else if (request->phase != Phase::kOffered ||
              (request->transfer && !transfers_.withdraw(request->transfer))) {
     return;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sender: the sending half of the host domain. A message goes straight into a receive that was
-// offered (RTR), or eagerly against credit, or it is announced first (RTS):
+// offered (RTR), or is sent eagerly against credit, or is announced first (RTS):
 //
 //   QUEUED ──▶ RTR for this number: claim its slot ──────────────────▶ DIRECT ──▶ ENDED
 //      │  ──▶ small and credit left: EAGER (then DATA) ──▶ STREAM ──────────────▶ ENDED
-//      └──▶ RTS: OFFERED ──▶ the receiver claims our slot ───────────▶ DIRECT ──▶ ENDED
+//      └──▶ RTS: OFFERED ──▶ the receiver claims the slot ───────────▶ DIRECT ──▶ ENDED
 //                       └──▶ CTS: DATA ──▶ STREAM ──────────────────────────────▶ ENDED
 //
-// SendTags has the numbers, RTRs and epochs, SendStreams the messages that leave in parts.
+// SendTags holds the numbers, RTRs and epochs; SendStreams sends messages in parts.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -29,29 +29,30 @@ class Sender {
   // Whether one more send may wait for its receive.
   bool has_room() const { return link_.pending_sends < link_.mine.max_pending; }
   void post(Request* request);
-  // The same for a run of blocks that the other side has heard of by a frame of its own.
+  // Waits for the CTS of a run of blocks, which another frame has announced to the peer.
   void await_cts(Request* run) {
     run->phase = Phase::kOffered;
     run->granted = run->border = 0;
   }
-  // The other side does not take it, or fails at it.
+  // The peer has rejected the request, or failed to receive it.
   void refuse(Request* request, const Status& why);
-  // Ends a run that serves the other side, once its memory is not accessed: true if it has.
+  // Stops a run that serves the peer's operation. True: it has ended; false: it ends once its
+  // memory is not accessed.
   bool stop(Request* run, const Status& why);
   // Whether a receive was offered for the next message of its tag.
   bool has_rtr(const Request& request) {
     const TagTx* tag = tags_.find(request.tag);
     return queue_.empty() && tag && !tag->ready.empty();
   }
-  // Sends a message at once, if it fits into one frame and nothing is in its way.
+  // Sends a message at once, if it fits into one frame and nothing is queued ahead of it.
   bool send_now(const uint8_t* data, size_t size, uint64_t tag);
   bool progress();
   // Ends the zero-copy sends that UCX has released. True when there were some.
   bool end_zero_copies() { return streams_.end_zero_copies(); }
   bool idle() const { return queue_.empty() && streams_.idle(); }
 
-  // Takes a request back: false when a direct transfer of it is under way, or the channel has its
-  // buffer; `give_up` leaves that in doubt.
+  // Cancels a request. False: a direct transfer is in flight, or its buffer is in use. In the
+  // second case `give_up` ends the request with its buffer in doubt.
   bool cancel(Request* request, const Status& status, bool give_up);
   void fail_all(const Status& status);
 
@@ -72,7 +73,7 @@ class Sender {
   SendStreams streams_;
   List<Request, InQueue> queue_;  // not on the wire yet, in order
   uint64_t charge_used_ = 0;
-  uint64_t charge_returned_ = 0;  // as last looked up
+  uint64_t charge_returned_ = 0;  // as last read
 };
 
 }  // namespace oh

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ShortReceives: messages of one frame go from the ring straight into the receive that gets them,
-// where no wildcard could take them. Receiver handles every other frame.
+// ShortReceives: copies messages of one frame from the ring straight into their receive, while no
+// wildcard is posted. Receiver handles every other frame.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -19,13 +19,14 @@ class ShortReceives {
     uint64_t tag = 0;
     oh_path path = OH_PATH_NONE;
   };
-  // For a thread that spins with the lock held and posts nothing: whether the next message with
-  // this tag can only be its own, and then that message, if it is the next frame, whole, and fits.
+  // For a thread that spins with the lock held and posts nothing. watch() returns the tag if its
+  // next message can only be for this thread, else null. take_next() takes that message, if it is
+  // the next frame, whole, and fits.
   TagRx* watch(uint64_t tag);
   bool take_next(TagRx& tag, uint8_t* data, size_t capacity, Received* received);
-  // The same with one look for a receive that is being posted: true when that has ended it.
+  // The same, checking once, for a receive that is being posted. True: it has ended.
   bool take_now(Request* request);
-  // Ends the receive that the next frame is for. False: the frame is still there.
+  // Ends the posted receive that the next frame matches. False: the frame stays in the ring.
   bool take_posted();
 
  private:

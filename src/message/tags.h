@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which tags are the user's. Tags above OH_TAG_MAX are the library's own: wildcards do not match
-// them.
+// User tags and internal tags. Tags above OH_TAG_MAX are internal: wildcards do not match them.
 //
 // Threading: values.
 #pragma once
@@ -13,7 +12,7 @@
 namespace oh {
 
 inline constexpr bool is_user_tag(uint64_t tag) { return tag <= OH_TAG_MAX; }
-// Of the library's tags, those of MessageBatches::offer_tag().
+// Whether it is an internal tag made by MessageBatches::offer_tag().
 inline constexpr bool is_offer_tag(uint64_t tag) {
   return !is_user_tag(tag) && tag - OH_TAG_MAX - 1 < uint64_t{1} << 62;
 }

@@ -42,7 +42,7 @@ void UnexpectedQueue::drop(Unexpected* message) {
   pool_.release(message);
 }
 
-// A batch offer begins with the name of the batch's receive.
+// A batch offer begins with the operation ID of the batch's receive.
 void UnexpectedQueue::name_offer(Unexpected* message) {
   if (!is_offer_tag(message->tag) || message->length < sizeof(uint64_t)) return;
   Reader reader({message->bytes(), message->length});

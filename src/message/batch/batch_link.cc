@@ -55,7 +55,7 @@ Result<bool> BatchLink::fetch_offer(Request* request, uint64_t tag, Bytes* bytes
         continue;  // it was withdrawn
       }
     }
-    bytes->resize(length);  // without the lock: new memory takes time
+    bytes->resize(length);  // without the lock: allocating takes time
   }
 }
 
@@ -87,7 +87,7 @@ bool BatchLink::finish_region(const RemoteTarget& target, uint64_t size, oh_path
 void BatchLink::end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status) {
   LinkGuard guard(link_);
   if (!link_.usable().ok()) return;
-  // The state of the local link or endpoint does not concern the other side.
+  // The state of the local link or endpoint does not concern the peer.
   if (status != OH_OK && status_scope(status) != OH_SCOPE_OPERATION) status = OH_ERR_CANCELLED;
   Frame frame;
   frame.type = FrameType::kBatchEnd;

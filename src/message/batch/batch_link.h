@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BatchLink: the link as both halves of a batch as a message use it: the offers of receives, the
-// word of the region of an offer, and the frame that ends the batch.
+// BatchLink: what both halves of a message batch need of the link: the offers of receives, the word
+// of an offer's region, and the frame that ends the batch.
 //
 // Threading: any thread; the link's lock is taken inside.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace oh {
 
-// The buffer of an offer that was given up, while the other side may still write there.
+// The buffer of an abandoned fetch of an offer, into which the peer may still write.
 struct DoubtfulOffer {
   Bytes bytes;
   std::vector<Doubt> doubts;
@@ -31,25 +31,26 @@ class BatchLink {
         sender_(sender),
         receiver_(receiver),
         batches_(batches) {}
-  // `page` is the other side's; null: it is not mapped here.
+  // `page`: the peer's control page; null: it is not mapped here.
   void open(std::shared_ptr<ControlPage> page) { page_ = std::move(page); }
-  // Frees the buffers that were kept, but for those that the other side may still write.
+  // Frees the buffers that were kept, but leaks those into which the peer may still write.
   void close();
 
   // Posts a receive with its region and offer. OH_AGAIN: too many sends are pending.
   Status post(Request* request, std::unique_ptr<BatchReceive> receive);
-  // Begins to fetch the next offer of the tag, into `bytes`; false when there is none. An error:
-  // the other side does not keep to the protocol.
+  // Begins to fetch the next offer of the tag, into `bytes`; false: none has arrived. An error: the
+  // peer violated the protocol.
   Result<bool> fetch_offer(Request* request, uint64_t tag, Bytes* bytes);
-  // Keeps what a fetch that was given up has left, until the other side has left it, too.
+  // Keeps the buffer of an abandoned fetch until the peer does not write into it any more.
   void keep(DoubtfulOffer offer);
   // Whether take_region() is possible; else an empty put takes the region of an offer.
   bool sees_page() const { return page_ != nullptr; }
   // False: its receive was cancelled.
   bool take_region(RemoteTarget& target);
-  // False: its receive was cancelled since. Else the receive has the batch, even if this side dies.
+  // False: its receive was cancelled meanwhile. True: the receive has the batch, even if this side
+  // dies.
   bool finish_region(const RemoteTarget& target, uint64_t size, oh_path path);
-  // Tells the receive the result of its batch, of `size` bytes.
+  // Reports the result of a batch of `size` bytes to its receive.
   void end_batch(uint64_t op, uint64_t size, oh_path path, oh_status status);
 
  private:

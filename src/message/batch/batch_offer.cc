@@ -32,8 +32,8 @@ Result<uint64_t> BlockLayout::measure(uint64_t bound, const char* memory) const 
 std::vector<Block> cut(const LocalBlocks& ours, const BlockLayout& theirs) {
   std::vector<Block> pieces;
   pieces.reserve(ours.blocks.count);
-  uint64_t block = 0;   // of theirs
-  uint64_t within = 0;  // bytes of it that are used
+  uint64_t block = 0;   // of the remote layout
+  uint64_t within = 0;  // bytes of that block already paired
   for (uint64_t i = 0; i < ours.blocks.count; ++i) {
     uint8_t* local = ours.memory + ours.blocks.offset(i);
     uint64_t left = ours.blocks.size(i);
@@ -80,7 +80,7 @@ Result<BatchOffer> BatchOffer::decode(ByteView bytes) {
   bool listed = reader.u8() != 0;
   if (reader.ok() && offer.blocks.count <= BlockLayout::kMost && listed) {
     ByteView numbers = reader.raw(2 * offer.blocks.count * sizeof(uint64_t));
-    // Never empty: a list of no blocks is a list.
+    // Never empty, so that `offsets` is not null for a list of no blocks.
     offer.numbers.resize(numbers.size() / sizeof(uint64_t) + 1);
     if (!numbers.empty()) std::memcpy(offer.numbers.data(), numbers.data(), numbers.size());
     offer.blocks.offsets = offer.numbers.data();

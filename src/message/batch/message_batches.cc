@@ -38,7 +38,7 @@ void MessageBatches::piece_ended(Request* offering) {
 
 Status MessageBatches::on_end(const Frame& frame) {
   Request* request = link_.ops.find(frame.op);
-  if (!request || request->kind != OpKind::kRecvBatch) return {};  // it was given up
+  if (!request || request->kind != OpKind::kRecvBatch) return {};  // the receive was given up
   BatchReceive& receive = *request->batch;
   if (receive.outcome) return {};
   oh_status code = frame.aux == 0 ? OH_OK : frame_failure(frame);
@@ -71,7 +71,8 @@ Status MessageBatches::on_end(const Frame& frame) {
   return {};
 }
 
-// `word` is the former word of its region: a batch that the sender had finished by then is whole.
+// Sets the outcome. `word`: the previous word of the region; if the sender had finished the batch
+// by then, the receive has all of it and succeeds.
 void MessageBatches::decide(BatchReceive& receive, Status outcome, uint64_t word) {
   uint64_t size = word & ((uint64_t{1} << kWholePathShift) - 1);
   uint64_t path = (word & ~(kTakenBit | kWholeBit)) >> kWholePathShift;
@@ -84,8 +85,8 @@ void MessageBatches::decide(BatchReceive& receive, Status outcome, uint64_t word
   ++decided_;
 }
 
-// Ends it unless its memory is still accessed. A sender that reports the end has left it; copies of
-// the local engine are known here.
+// Ends the receive unless its memory is still accessed; true: it has ended. A sender that reports
+// success has left the memory; only copies by the local engine remain to be checked.
 bool MessageBatches::settle(BatchReceive& receive) {
   const RegionRecord& region = *receive.region;
   bool left = receive.outcome->ok() ? one_sided_.leave(region) : is_left(region);
@@ -134,7 +135,7 @@ void MessageBatches::fail_all(const Status& status) {
   }
 }
 
-// No operation begins in it any more. Returns its former word.
+// Retires a region: no operation begins on it any more. Returns its previous word.
 uint64_t MessageBatches::retire(const RegionRecord& region) {
   uint64_t word = regions_.retire(region);
   one_sided_.retire(region);
@@ -155,7 +156,7 @@ void MessageBatches::finish(BatchReceive& receive, Status status) {
   link_.finish(*request, std::move(status));
   const Request& offering = receive.offering;
   if (offering.phase == Phase::kEnded) return forget(receive);
-  // An offer in flight is read to the end.
+  // An offer that is being transferred is read to the end.
   bool unread = offering.phase == Phase::kQueued || offering.phase == Phase::kOffered;
   if (!unread) return;
   (void)sender_.cancel(&receive.offering, error(OH_ERR_CANCELLED, "it was given up"),

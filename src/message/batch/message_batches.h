@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MessageBatches: batches as messages, the receiving half. A receive makes a region of its memory
-// and sends the layout of its blocks to the other side, as a message with a tag of the library's
-// own. The sender takes the region for its batch, writes into it as a put does, and reports the
-// end. So send k of a tag matches receive k of those that were not cancelled; the word of the
-// region decides whether a receive was cancelled or taken.
+// and sends the layout of its blocks to the peer, as a message with an internal tag. The sender
+// takes the region for its batch, writes into it as a put does, and reports the end. So send k of a
+// tag matches the k-th receive that was not cancelled; the word of the region decides whether a
+// receive was cancelled or taken.
 //
 //   receiver: POSTED, offer ───────────▶ sender: takes the region ──▶ puts ──▶ BatchEnd ──▶ ENDED
 //                └─ given up: region withdrawn ▶ finds it gone, takes the next offer
@@ -32,7 +32,7 @@ struct BatchReceive {
   std::shared_ptr<RegionRecord> region;
   Bytes offer;
   Request offering;               // the send of the offer
-  std::optional<Status> outcome;  // its result, once known; it ends when the memory is free
+  std::optional<Status> outcome;  // result, once known; the receive ends when its memory is free
 };
 
 class MessageBatches final : public PieceOwner {
@@ -41,23 +41,23 @@ class MessageBatches final : public PieceOwner {
                  RegionTable& regions)
       : link_(link), sender_(sender), one_sided_(one_sided), calls_(calls), regions_(regions) {}
 
-  // The tag of a tag's offers: above all user tags.
+  // The internal tag of the offers for `tag`: above all user tags.
   static constexpr uint64_t offer_tag(uint64_t tag) { return OH_TAG_MAX + 1 + tag; }
 
   void post(Request* request, std::unique_ptr<BatchReceive> receive);
   // The send of an offer has ended.
   void piece_ended(Request* offering) override;
-  // The sender has written all it will.
+  // Handles the end of a batch, after which its sender writes no more.
   Status on_end(const Frame& frame);
 
-  // Ends a receive; false when its sender has begun. `give_up` does not wait for that: the memory
-  // may be in doubt then.
+  // Cancels a receive. False: its sender has taken the region. `give_up` ends it all the same; its
+  // memory may be in doubt then.
   bool cancel(Request* request, const Status& status, bool give_up);
   // Whether the memory of a receive that was in doubt is no longer accessed.
   bool released(const Request& request) { return is_left(*request.doubt_region); }
   void fail_all(const Status& status);
 
-  // Ends receives whose outcome is known.
+  // Ends receives whose outcome is known and whose memory is free.
   bool progress();
   bool idle() const { return decided_ == 0; }
 
