@@ -64,7 +64,7 @@ void Atomics::abandon(uint32_t name) {
 Status Atomics::on_frame(const Frame& frame) {
   if (frame.type == FrameType::kFetch) return on_fetch(frame);
   const auto found = posted_.find(frame.slot);
-  if (found == posted_.end()) return {};  // a late answer: its deadline has passed
+  if (found == posted_.end()) return {};  // a late answer is ignored: the deadline has passed
   if (found->second) {
     return error(OH_ERR_PROTOCOL, "%s answered an atomic operation twice", link_.name.c_str());
   }
@@ -91,7 +91,7 @@ Status Atomics::on_fetch(const Frame& frame) {
   return {};
 }
 
-// The link's lock is held: the region is not retired meanwhile.
+// Called with the link's lock held, so the region is not retired meanwhile.
 oh_status Atomics::carry_out(const Frame& frame, uint64_t* before) const {
   const std::shared_ptr<RegionRecord> region =
       regions_.find(frame.region, frame.tag, RegionTable::Taking::kNo);

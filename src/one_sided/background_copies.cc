@@ -8,8 +8,8 @@
 namespace oh {
 namespace {
 
-// Some 100 us of copying: how long a thread that looks after something else may be held up, and a
-// cancel may last. Less costs bandwidth.
+// About 100 us of copying: the longest delay for other work of the thread, and for a cancel.
+// Smaller slices cost bandwidth.
 constexpr uint64_t kSliceBytes = 1 << 20;
 constexpr size_t kSliceBlocks = 4096;
 
@@ -26,7 +26,7 @@ void BackgroundCopies::add(Operation& operation, const ChosenPart& chosen) {
 bool BackgroundCopies::push(Operation& operation) {
   queue_.push_back(&operation);
   update();
-  // A thread that sleeps may be the only one that makes progress.
+  // A sleeping thread may be the only one that makes progress.
   link_.wake_me = true;
   return true;
 }
@@ -81,8 +81,8 @@ void BackgroundCopies::copy(Slice* slice) {
 void BackgroundCopies::end_slice(const Slice& slice) {
   current_ = nullptr;
   update();
-  link_.wake_me = true;  // this thread may leave the rest to one that sleeps
-  // The end of the link, which has waited for this, ends the operation.
+  link_.wake_me = true;  // this thread may leave the rest to a sleeping one
+  // The link has ended: its teardown has waited for this slice and ends the operation.
   if (!link_.is_open()) return;
   Operation& operation = *slice.operation;
   operation.taken = slice.taken;
@@ -105,7 +105,7 @@ void BackgroundCopies::stop() {
   ++stopping_;
   while (current_) link_.without_lock(sched_yield);
   --stopping_;
-  link_.wake_me = true;  // others have seen nothing to do meanwhile
+  link_.wake_me = true;  // other threads found no slice meanwhile
 }
 
 void BackgroundCopies::forget(Operation& operation) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BackgroundCopies: puts and gets whose call returns before their bytes have moved, though a thread
-// of ours copies them. Threads that make progress copy them in slices, first in, first out, one
-// slice of a link at a time.
+// BackgroundCopies: puts and gets that local threads copy after the call has returned. Threads that
+// make progress copy them in slices, in FIFO order, one slice per link at a time.
 //
 //   push() ──▶ queue_ ──▶ begin_slice() ── copy() without the lock ── end_slice() ──▶ moved()
 //                 ▲                                                        │
 //                 └──────────────────── more slices ───────────────────────┘
 //
-// An operation stays as it is while a thread copies a slice of it: who ends it calls stop() first.
+// An operation must not change while a thread copies a slice of it: code that ends an operation
+// calls stop() first.
 //
-// Threading: guarded by the link's lock, but for copy_slice(), has_slice() and any().
+// Threading: guarded by the link's lock, except copy_slice(), has_slice() and any().
 #pragma once
 
 #include <atomic>
@@ -25,19 +25,20 @@ class BackgroundCopies final : public Path {
   BackgroundCopies(const PathContext& context, ImmediateCopies& copies)
       : Path(context), copies_(copies) {}
 
-  // An operation that is about to be queued, whose path would copy it at once.
+  // Takes over an operation that is about to be queued and whose chosen path is immediate.
   void add(Operation& operation, const ChosenPart& chosen);
-  // Whether there are any: later ones keep their place behind them. Any thread.
+  // Whether there are any: later operations must queue behind them. Any thread.
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
 
-  // Whether a slice waits for a thread. Any thread.
+  // Whether a slice is ready to be copied. Any thread.
   bool has_slice() const { return ready_.load(std::memory_order_relaxed); }
-  // Copies a slice; false: there is none, or another thread is at one. What waits for its end is
-  // pushed by the next progress.
+  // Copies a slice. False: none is ready, or another thread copies one. The next progress pushes
+  // the operations that wait for its end.
   bool copy_slice() OH_EXCLUDES(link_.lock) { return has_slice() && copy_next_slice(); }
   // Whether a thread copies a slice.
   bool busy() const { return current_ != nullptr; }
-  // Waits until no thread does; the lock is let go meanwhile. None begins while it is held then.
+  // Waits until no thread copies a slice, and releases the lock meanwhile. Afterwards no slice
+  // begins until the caller releases the lock.
   void stop() OH_NO_THREAD_ANALYSIS;
 
   bool push(Operation& operation) override;
@@ -47,10 +48,10 @@ class BackgroundCopies final : public Path {
   bool idle() const override { return queue_.empty(); }
 
  private:
-  // Of the first operation.
+  // A slice of the first operation in the queue.
   struct Slice {
     Operation* operation = nullptr;
-    Block cut;  // of a block that is longer than a slice
+    Block cut;  // part of a block that is longer than a slice
     std::span<const Block> blocks;
     uint64_t bytes = 0;
     Status status;
@@ -67,7 +68,7 @@ class BackgroundCopies final : public Path {
   Operation* current_ = nullptr;    // a thread copies a slice of it
   uint32_t stopping_ = 0;           // threads in stop()
   std::atomic<uint32_t> count_{0};  // operations that were added and have not ended
-  std::atomic<bool> ready_{false};  // a slice waits for a thread
+  std::atomic<bool> ready_{false};  // a slice is ready to be copied
 };
 
 }  // namespace oh

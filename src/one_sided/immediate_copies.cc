@@ -9,15 +9,15 @@
 namespace oh {
 namespace {
 
-// While it exists, the owner of the region does not report the region as retired.
+// While a guard exists, the owner of the region does not report it as retired.
 class AccessGuard {
  public:
   explicit AccessGuard(SegmentDirection& direction) : direction_(direction) {
     while (true) {
       uint64_t phase = direction_.access_phase.phase.load(std::memory_order_seq_cst);
       index_ = phase & 1;
-      // seq_cst: announced before we look at the region's version; pairs with
-      // Peer::wait_until_outside().
+      // seq_cst: announced before the region's version is checked; pairs with
+      // OneSidedCalls::wait_until_outside().
       direction_.access.active[index_].fetch_add(1, std::memory_order_seq_cst);
       if (direction_.access_phase.phase.load(std::memory_order_seq_cst) == phase) return;
       direction_.access.active[index_].fetch_sub(1, std::memory_order_seq_cst);
@@ -45,10 +45,11 @@ class CopyCount {
   std::atomic<uint32_t>& count_;
 };
 
-// A thread at the peer's memory.
+// The scope in which a thread accesses the peer's memory.
 class Inside {
  public:
-  // Counts, then checks the link; the end of the link does it in the opposite order.
+  // Counts the thread before check() reads the link's state. The end of the link sets the state
+  // before it reads the counts.
   Inside(Link& link, std::atomic<uint32_t>& count)
       : link_(link), count_(count), guard_(link.segment->outgoing()) {}
   Status check() const {
@@ -101,7 +102,7 @@ Result<uint64_t> ImmediateCopies::apply(const RemoteTarget& target, uint64_t off
   auto* word = import ? reinterpret_cast<uint64_t*>(import->translate(address, sizeof(uint64_t)))
                       : reinterpret_cast<uint64_t*>(address);
   if (!word) return error(OH_ERR_RANGE, "the 8 bytes lie outside of the mapped memory");
-  // The peer says where its block begins.
+  // The block's address comes from the peer, which may be faulty.
   if (!AtomicOp::fits(reinterpret_cast<uint64_t>(word))) {
     return error(OH_ERR_INVALID, "the block of %s is not aligned as its addresses say",
                  link_.name.c_str());
@@ -113,7 +114,7 @@ Status ImmediateCopies::copy(std::span<const ChosenPart> chosen, const Move& mov
   Immediate& path = *chosen.front().path->immediate();
   const Inside inside(link_, copies_);
   OH_RETURN_IF_ERROR(inside.check());
-  // A plan copies the blocks of all parts.
+  // A plan always copies the blocks of all parts.
   const bool all = chosen.size() == move.parts.size();
   Movement movement{move.put, {}, 0, all ? move.plan : nullptr};
   for (const ChosenPart& each : chosen) movement.bytes += each.part->bytes;

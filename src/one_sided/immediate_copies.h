@@ -16,7 +16,7 @@
 
 namespace oh {
 
-// What an atomic operation does to 8 bytes, in the byte order of the host.
+// An atomic operation on 8 bytes, in the byte order of the host.
 struct AtomicOp {
   enum class Kind : uint32_t { kAdd = 1, kCompareSwap = 2 };
   Kind kind = Kind::kAdd;
@@ -24,7 +24,7 @@ struct AtomicOp {
   uint64_t expected = 0;  // of kCompareSwap
 
   static bool fits(uint64_t address) { return address % sizeof(uint64_t) == 0; }
-  // Returns what was there. seq_cst, as users expect of an operation that names no order.
+  // Returns the previous value. seq_cst, as users expect of an operation that names no order.
   uint64_t apply(uint64_t* word) const {
     std::atomic_ref<uint64_t> place(*word);
     if (kind == Kind::kAdd) return place.fetch_add(value);
@@ -37,18 +37,20 @@ struct AtomicOp {
 class ImmediateCopies {
  public:
   explicit ImmediateCopies(Link& link) : link_(link) {}
-  // Before the link is used: the other side's control page, which says which regions are valid.
+  // Called before the link is used. `page`: the peer's control page, which lists its valid regions.
   void open(std::shared_ptr<const ControlPage> page) { page_ = std::move(page); }
-  // Whether the peer's page says that the region is deregistered; OK where there is no page.
+  // OH_ERR_RETIRED: the peer's control page shows that the region is deregistered. OK if there is
+  // no page.
   Status still_registered(const RemoteTarget& target) const;
 
-  // Copies parts that take the same immediate path; `taken`: how they travelled.
+  // Copies parts that take the same immediate path. `taken`: the path to report for them.
   Status copy(std::span<const ChosenPart> chosen, const Move& move, oh_path* taken);
   // Checks that the region is valid, and holds its mapping.
   Result<Part> admit(const ChosenPart& chosen) const;
-  // On host memory that is mapped here, or of this process.
+  // Applies an atomic operation to host memory that is mapped here or belongs to this process.
+  // Returns the previous value.
   Result<uint64_t> apply(const RemoteTarget& target, uint64_t offset, const AtomicOp& op) const;
-  // Whether a thread is in copy().
+  // Whether a thread is in copy() or apply().
   bool busy() const { return copies_.load(std::memory_order_seq_cst) != 0; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Move: a put or get as it is called for, in parts.
+// Move: the arguments of a put or get, in parts.
 //
 // Threading: values.
 #pragma once
@@ -18,21 +18,21 @@ struct MovePart {
   const void* data = nullptr;  // the local memory of all blocks
   uint64_t size = 0;
   std::span<const Block> blocks = {};  // none is empty
-  uint64_t count = 0;                  // of blocks, before neighbours became one
+  uint64_t count = 0;                  // number of blocks before adjacent ones were merged
   uint64_t bytes = 0;
 };
 
-// A put or get as it is called for.
+// The arguments of a put or get.
 struct Move {
   bool put = false;
   std::span<const MovePart> parts;  // at least one
-  BatchPlan* plan = nullptr;        // of a prepared batch, where a kernel copies it
+  BatchPlan* plan = nullptr;        // of a prepared batch that a kernel copies
   AfterOption after = {};
-  BlockList list = nullptr;               // owns the blocks; null: the caller does, during the call
-  const ByteView* notify = nullptr;       // null: none
-  Deadline deadline = Deadline::never();  // for earlier work on the local memory
-  LocalBuffer* located = nullptr;         // where that of a single part is, if the caller knows
-  bool background = false;                // the call copies nothing that may be copied in slices
+  BlockList list = nullptr;          // owns the blocks; null: the caller owns them during the call
+  const ByteView* notify = nullptr;  // the notification to send; null: none
+  Deadline deadline = Deadline::never();  // limit of the wait for earlier work on the local memory
+  LocalBuffer* located = nullptr;         // memory of a single part, if the caller has located it
+  bool background = false;  // the call leaves copies that may be sliced to BackgroundCopies
 
   uint64_t bytes() const {
     uint64_t sum = 0;
@@ -41,7 +41,7 @@ struct Move {
   }
 };
 
-// A part whose path is known.
+// A part and the path chosen for it.
 struct ChosenPart {
   const MovePart* part;
   LocalBuffer* local;

@@ -48,7 +48,7 @@ Status NotificationParts::on_frame(const Frame& frame) {
   notification.bytes = std::exchange(arriving_, {});
   link_.wake_me = true;
   notifications_.add(std::move(notification));
-  full_fence();  // there before the look at the sleepers; pairs with Doorbell::sleep()
+  full_fence();  // add() before the check for sleepers; pairs with Doorbell::sleep()
   link_.my_bell->ring();
   return {};
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NotificationParts: the notifications of one link as frames. One travels in parts, each a frame,
-// in order and without another between them. They have a credit of their own, as large as that of
-// messages. What of one lies behind kept() gets its credit back when it arrives, so that a longer
-// one than the credit gets through; the rest, when the user collects it.
+// NotificationParts: the notifications of one link as frames. A notification travels in parts, one
+// frame each, in order and not interleaved with others. Notifications have a credit of their own,
+// at least as large as that of messages. The credit of the first kept() bytes returns when the user
+// collects the notification, that of later bytes on arrival: so a notification may be longer than
+// the credit.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -23,12 +24,13 @@ class NotificationParts {
   NotificationParts(Link& link, Notifications& notifications)
       : link_(link), notifications_(notifications) {}
 
-  // Pushes what of the operation is left, as far as there is room and credit; true when all is.
+  // Pushes the remaining parts of the operation while there is room and credit. True when all are
+  // pushed.
   bool push(Operation& operation);
   Status on_frame(const Frame& frame);
-  // The other side's user has collected so much.
+  // The peer returns credit.
   void add_credit(uint64_t charge) { charge_ -= std::min(charge_, charge); }
-  // The local user has collected one of so many bytes.
+  // The local user has collected a notification of `bytes`: returns its credit.
   void collected(size_t bytes);
   // The link has ended.
   void clear() { arriving_.clear(); }
@@ -44,10 +46,10 @@ class NotificationParts {
 
   Link& link_;
   Notifications& notifications_;
-  uint64_t charge_ = 0;         // of those that the other side's user has not collected
-  uint64_t held_ = 0;           // of those that the local user has not collected
-  Bytes arriving_;              // of the one that has not arrived as a whole
-  uint64_t arriving_size_ = 0;  // of all of it
+  uint64_t charge_ = 0;         // credit that sent parts use, until the peer returns it
+  uint64_t held_ = 0;           // credit that received parts hold, until it is returned
+  Bytes arriving_;              // the bytes so far of the notification that is arriving
+  uint64_t arriving_size_ = 0;  // its total size
 };
 
 }  // namespace oh

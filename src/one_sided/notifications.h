@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Notifications: those of all peers of an endpoint that the application has not collected, in the
-// order of arrival.
+// Notifications: the notifications of all peers of an endpoint that the application has not
+// collected, in the order of arrival.
 //
 // Threading: any thread.
 #pragma once
@@ -31,8 +31,8 @@ class Notifications {
     MutexLock lock(mutex_);
     return arrived_.empty();
   }
-  // Takes the oldest; false when there is none. Sets its size in any case. OH_ERR_RANGE: it is
-  // longer than `capacity`, and stays.
+  // Takes the oldest notification; false if there is none. OH_ERR_RANGE: it is longer than
+  // `capacity` and stays queued. Sets `size` in both cases.
   Result<bool> take(size_t capacity, Notification* notification, size_t* size) {
     MutexLock lock(mutex_);
     if (arrived_.empty()) return false;

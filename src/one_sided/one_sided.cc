@@ -29,7 +29,7 @@ Ends OneSided::ends_of(const RemoteTarget& target, const LocalBuffer& local) {
   return {local.on_device ? MemoryKind::kDevice : MemoryKind::kHost, remote};
 }
 
-// The path of one part of a movement of so many bytes.
+// Chooses the path of one part of a movement of `bytes` in total.
 Result<ChosenPart> OneSided::choose(const MovePart& part, LocalBuffer& local,
                                     uint64_t bytes) const {
   const Ends ends = ends_of(part.target, local);
@@ -61,13 +61,15 @@ Status OneSided::move(Request* request, const Move& move) {
   return end_now(request, move, {&chosen, 1});
 }
 
-// Whether the calling thread copies. What is in the background keeps its place before later copies.
+// Whether the calling thread copies. Copies that may be sliced queue behind earlier background
+// copies.
 bool OneSided::copies_now(const ChosenPart& chosen, const Move& move) const {
   const Immediate* copier = chosen.path->immediate();
   return copier && !(copier->slices() && (move.background || background_->any()));
 }
 
-// What the calling thread copies is first, path by path: if that fails, nothing has been posted.
+// Copies what the calling thread can copy first, path by path: if that fails, nothing has been
+// posted.
 Status OneSided::move_parts(Request* request, const Move& move) {
   std::vector<LocalBuffer> locals;
   OH_ASSIGN_OR_RETURN(std::vector<ChosenPart> chosen, choose_all(move, &locals));
@@ -91,19 +93,19 @@ Status OneSided::move_parts(Request* request, const Move& move) {
   return queued.empty() ? end_now(request, move, {}) : enqueue(queued, request, move);
 }
 
-// Parts of the same local memory follow each other: it is located once.
+// Locates local memory once for consecutive parts that share it.
 Result<std::vector<ChosenPart>> OneSided::choose_all(const Move& move,
                                                      std::vector<LocalBuffer>* locals) const {
   const uint64_t bytes = move.bytes();
   const bool locates = link_.gpu != nullptr || move.after.given();
-  locals->reserve(locates ? move.parts.size() : 1);  // they stay where they are
+  locals->reserve(locates ? move.parts.size() : 1);  // ChosenPart points to them
   if (!locates) locals->emplace_back();
   std::vector<ChosenPart> chosen;
   chosen.reserve(move.parts.size());
   const MovePart* before = nullptr;
   for (const MovePart& part : move.parts) {
     if (locates && (!before || before->data != part.data || before->size != part.size)) {
-      // The first one waits for all.
+      // The first buffer waits for earlier work on behalf of all.
       const AfterOption after = before ? AfterOption{} : move.after;
       OH_ASSIGN_OR_RETURN(LocalBuffer local,
                           locate(link_.gpu, part.data, part.size, after, {.host = move.deadline}));
@@ -137,7 +139,7 @@ Result<std::unique_ptr<BatchPlan>> OneSided::plan(const Move& move) {
   return path->immediate()->plan({move.put, parts, bytes, nullptr});
 }
 
-// Its bytes are where they go: counts them, and sends its notification.
+// Completes a move whose bytes are copied: counts them, and sends its notification.
 Status OneSided::end_now(Request* request, const Move& move, std::span<const ChosenPart> copied) {
   request->nbytes = move.bytes();
   request->peer = link_.peer;
@@ -145,7 +147,7 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
   request->peer_rank = link_.rank;
   if (!copied.empty() || move.notify) {
     LinkGuard guard(link_);
-    // Whether the peer was alive throughout: a process that took over its number would not be it.
+    // Check that the peer was alive throughout: another process may have reused its pid.
     OH_RETURN_IF_ERROR(link_.usable());
     if (!copied.empty()) {
       const int64_t now = now_ns();
@@ -164,7 +166,7 @@ Status OneSided::end_now(Request* request, const Move& move, std::span<const Cho
   return {};
 }
 
-// What an immediate path has copied.
+// Counts what an immediate path has copied.
 void OneSided::count(std::span<const ChosenPart> copied, const Request& request, int64_t now) {
   uint64_t bytes = 0;
   for (const ChosenPart& each : copied) bytes += each.part->bytes;
@@ -186,7 +188,7 @@ Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, c
   LinkGuard guard(link_);
   OH_RETURN_IF_ERROR(link_.usable());
   request->peer = link_.peer;
-  // In the background a small one may take long, too.
+  // A small operation in the background may take long, too: time it.
   const bool background = chosen.front().path->immediate() != nullptr;
   if (background && !request->internal && !request->began) request->began = now_ns();
   Operation* last = nullptr;
@@ -216,7 +218,7 @@ Status OneSided::enqueue(std::span<const ChosenPart> chosen, Request* request, c
   return {};
 }
 
-// The request of one part of a batch over several regions.
+// A new request for one part of a batch over several regions.
 Request* OneSided::part_of(const Request& whole, uint64_t bytes) {
   Request* part = part_requests_.acquire();
   part->kind = whole.kind;
@@ -233,7 +235,7 @@ Operation& OneSided::append_move(const ChosenPart& chosen, Request* request) {
   Operation& operation = append(request->kind, request);
   operation.ends = chosen.ends;
   operation.region = target.index;
-  operation.version = target.version & ~kTakenBit;  // their table has the version that was offered
+  operation.version = target.version & ~kTakenBit;  // the peer's table has it without the bit
   operation.base = target.base;
   operation.blocks = chosen.part->blocks;
   operation.missing = chosen.part->bytes;
@@ -263,7 +265,7 @@ void OneSided::post_notification(Request* request, ByteView bytes) {
 void OneSided::signal(uint32_t slot, uint64_t count) {
   bool nothing_before = queue_.empty() && waiting_.empty();
   if (link_.segment && nothing_before) {
-    // seq_cst: after all earlier puts, before the check for sleepers.
+    // seq_cst: ordered after all earlier puts and before the check for sleepers.
     link_.segment->outgoing().signals[slot].fetch_add(count, std::memory_order_seq_cst);
     link_.wake_them = true;
     return;
@@ -276,7 +278,7 @@ void OneSided::signal(uint32_t slot, uint64_t count) {
 
 // ---- The queue ----------------------------------------------------------------------------------
 
-// Fills at most so many buffers of UCX.
+// Fills at most `buffers` buffers of UCX.
 bool OneSided::take_turn(size_t buffers) {
   if (!link_.ucx) return push_all();
   link_.ucx->packer().begin_turn(buffers);
@@ -287,13 +289,13 @@ bool OneSided::take_turn(size_t buffers) {
 
 bool OneSided::push_all() {
   for (Path* path : working_) path->begin_turn();
-  // They alternate: the first would take all the room.
+  // Answers and pushes take turns in going first: whichever is first could take all the room.
   const bool answers_first = answers_first_;
   const bool answered = answers_first && answer();
   const bool pushed = push_queue();
   if (answers_first ? answered : pushed) answers_first_ = !answers_first;
   bool any = answered || pushed;
-  // Next, what waited for the end of a put.
+  // Next, push what waited for the end of a put.
   while (progress_paths()) {
     (void)push_queue();
     any = true;
@@ -313,7 +315,7 @@ bool OneSided::progress_paths() {
   return any;
 }
 
-// Pushes what is queued to its paths; without `moves`, only up to the next put or get.
+// Pushes queued operations to their paths. Without `moves`, stops at the next put or get.
 bool OneSided::push_queue(bool moves) {
   bool any = false;
   while (!queue_.empty() && link_.outbox.empty()) {
@@ -331,7 +333,7 @@ bool OneSided::push_queue(bool moves) {
       if (moving.whole && moving.under_way.empty()) moved(moving, moving.failure);
     } else if (done->request) {
       done->request->nbytes = done->request->size;
-      // The put sends it, unless the put travelled as messages.
+      // A notification behind a put reports the path of the put, if that differs from the link's.
       if (done->request->path == OH_PATH_NONE) done->request->path = link_.path;
       link_.finish(*done->request, {});
     }
@@ -356,7 +358,8 @@ bool OneSided::push(Operation& operation) {
   return operation.path->push(operation);
 }
 
-// Chooses the path of a put or get whose turn has come: the cheapest that can be used now.
+// Chooses the path of a put or get whose turn has come: the cheapest queued path that can be used.
+// False: that path is not ready yet.
 bool OneSided::begin(Operation& operation) {
   Path::Ready ready = Path::Ready::kNever;
   const PathName name = selection_->cheapest(operation.ends, operation.missing, [&](PathName each) {
@@ -370,8 +373,8 @@ bool OneSided::begin(Operation& operation) {
   return true;
 }
 
-// Whether something before it has not ended, whose bytes travel apart from the frames, or which
-// owes a notification that comes first.
+// Whether the operation must wait for an earlier one that has not completed: one whose bytes are
+// not ordered with frames or, for a notification, one whose own notification comes first.
 bool OneSided::must_wait(const Operation& operation) const {
   if (operation.moves() || operation.is_released()) return false;
   const bool notifies = operation.kind == OpKind::kNotify;
@@ -395,7 +398,7 @@ void OneSided::moved(Operation& operation, Status status) {
   }
 }
 
-// A put has ended well: its notification is next.
+// A put has succeeded: turns it into its notification.
 void OneSided::notify_behind(Operation& operation) {
   auto is_it = [&](const auto& other) { return other.get() == &operation; };
   if (std::ranges::none_of(waiting_, is_it)) return;
@@ -410,11 +413,13 @@ void OneSided::notify_behind(Operation& operation) {
   release_notifications();
 }
 
-// A notification is sent once everything that was posted before its put has ended, ahead of what
-// was posted after it. waiting_ is in the order of posting.
+// Queues the notifications of completed puts, ahead of operations that were posted later. A
+// notification stays in waiting_ while an operation before it is in flight whose bytes are not
+// ordered with frames. waiting_ is in the order of posting.
 void OneSided::release_notifications() {
   if (notifying_ == 0) return;
-  // No other notification behind its put has begun: see must_wait().
+  // Insert behind notifications that were released before. None of the later ones has begun: see
+  // must_wait().
   auto is_released = [](const auto& queued) { return queued->is_released(); };
   auto next = std::ranges::find_if_not(queue_, is_released);
   for (auto& waiting : waiting_) {
@@ -453,7 +458,7 @@ void OneSided::piece_ended(Request* part) {
   const bool over = whole.piece_ended(*part);
   part->clear();
   part_requests_.release(part);
-  // Where the whole is still queued, its turn ends it.
+  // If the whole is still queued, push_queue() ends it.
   auto is_it = [&](const auto& other) { return other.get() == &whole; };
   if (over && !failing_ && std::ranges::any_of(waiting_, is_it)) moved(whole, whole.failure);
 }
@@ -475,7 +480,7 @@ bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
   Operation* operation = find(request->op);
   if (!operation) return false;
   if (operation->kind == OpKind::kNotify && operation->begun()) {
-    // The other side has a part of it: the rest follows.
+    // The peer has a part of the notification: send the rest, and end only the request.
     end_request(link_, *operation, status);
     return true;
   }
@@ -489,7 +494,7 @@ bool OneSided::cancel(Request* request, const Status& status, bool give_up) {
 bool OneSided::cancel_parts(Operation& whole, const Status& status, bool give_up) {
   const uint64_t op = whole.op;
   if (whole.failure.ok()) whole.failure = status;
-  const std::vector<Request*> parts = whole.under_way;  // each that ends leaves it
+  const std::vector<Request*> parts = whole.under_way;  // a copy: a part that ends leaves the list
   for (Request* part : parts) (void)cancel(part, status, give_up);
   Operation* left = find(op);  // the last part may have ended it
   if (!left) return true;
@@ -503,9 +508,9 @@ void OneSided::fail_all(const Status& status) {
   all.reserve(queue_.size() + waiting_.size());
   for (auto& operation : queue_) all.push_back(operation.get());
   for (auto& operation : waiting_) all.push_back(operation.get());
-  failing_ = true;  // parts end without their whole
+  failing_ = true;  // piece_ended() must not end the whole
   for (Operation* operation : all) {
-    if (operation->path) operation->path->fail(*operation, status);  // it may be gone then
+    if (operation->path) operation->path->fail(*operation, status);  // may destroy it
   }
   for (bool whole : {false, true}) {
     auto end = [&](auto& operation) {
@@ -568,7 +573,7 @@ Status OneSided::on_frame(const Frame& frame) {
 
 Status OneSided::on_answer(const Frame& frame) {
   const bool ack = frame.type == FrameType::kAck;
-  // Without a name it acknowledges notifications that were collected.
+  // An Ack without an operation returns the credit of notifications.
   if (ack && frame.op == 0) {
     notification_parts_.add_credit(frame.length);
     return {};
@@ -576,7 +581,7 @@ Status OneSided::on_answer(const Frame& frame) {
   Request* piece = ack ? link_.ops.find(frame.op) : nullptr;
   if (piece && piece->path_of_piece) return piece->path_of_piece->on_frame(frame);
   Operation* operation = find(frame.op);
-  if (!operation) return {};  // a late answer: its deadline has passed
+  if (!operation) return {};  // a late answer is ignored: the deadline has passed
   if (operation->path) return operation->path->on_answer(*operation, frame);
   if (ack) return {};
   return error(OH_ERR_PROTOCOL, "%s answered a get with bytes that were not requested",

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OneSided: puts, gets, notifications and signals of one link. Selection says which path a put or
-// get takes. An immediate path copies on the calling thread, guarded against the region being
-// retired meanwhile, or threads that make progress do, in slices. Other operations are queued,
-// first in, first out; a notification or a signal keeps its place behind them.
+// OneSided: puts, gets, notifications and signals of one link. Selection chooses the path of a put
+// or get. An immediate path copies on the calling thread (ImmediateCopies), or in slices on threads
+// that make progress (BackgroundCopies). Other operations are queued in FIFO order; a notification
+// or a signal keeps its place behind them.
 //
 //   queue_ ──▶ path->push() ... all is pushed ──▶ waiting_ ──▶ moved() ──▶ its notification, or end
 //
-// A batch over several regions is an operation for each part, with a request of its own, and one
-// behind them for the whole: it ends, and notifies, when the last part has ended.
+// A batch over several regions is queued as one operation per part, each with a request of its own,
+// followed by one for the whole, which completes and notifies when the last part has completed.
 //
-// Threading: move() and plan() take the lock themselves; everything else is guarded by it.
+// Threading: move(), plan() and copy_slice() take the link's lock, has_slice() needs none,
+// everything else is guarded by it.
 #pragma once
 
 #include <algorithm>
@@ -37,23 +38,24 @@ class OneSided final : public PathEvents, private PieceOwner {
         copies_(link),
         notification_parts_(link, notifications),
         signals_(link) {}
-  // Before the link is used: makes its paths.
+  // Called before the link is used: creates its paths.
   void open(Transfers& transfers, RunStreams& streams, RmaUse rma_use);
-  // Once the link's capabilities are known.
+  // Called once the link's capabilities are known.
   void open(const LinkFacts& facts, std::shared_ptr<const ControlPage> page);
   // Null: not viable on this link.
   Path* path(PathName name) const { return paths_[index(name)].get(); }
 
-  // Starts a put or get: its request has ended, or ends through progress. Its notification is
-  // delivered after its bytes. On failure nothing was posted.
+  // Starts a put or get. On return the request has completed, or progress completes it later. Its
+  // notification is delivered after its bytes. On failure nothing was posted.
   Status move(Request* request, const Move& move) OH_EXCLUDES(link_.lock);
-  // Prepares blocks that are moved often. Null: each move handles them one by one.
+  // Prepares a batch that is posted repeatedly. Null: each move handles the blocks one by one.
   Result<std::unique_ptr<BatchPlan>> plan(const Move& move) OH_EXCLUDES(link_.lock);
-  // Sends a notification behind everything before it; the request ends when it is sent.
+  // Sends a notification, ordered after all earlier operations. The request completes when it is
+  // sent.
   void post_notification(Request* request, ByteView bytes);
-  // Counts `count` more on the other side's slot, behind everything before it.
+  // Adds `count` to the peer's signal slot, ordered after all earlier operations.
   void signal(uint32_t slot, uint64_t count);
-  // What the other side has signalled.
+  // The signals received from the peer.
   SignalCounts& signals() { return signals_; }
   // The user has collected a notification: returns its credit.
   void give_back(size_t bytes) { notification_parts_.collected(bytes); }
@@ -63,35 +65,36 @@ class OneSided final : public PathEvents, private PieceOwner {
     return queue_.empty() && (!background_ || background_->idle()) &&
            std::ranges::all_of(working_, [](Path* path) { return path->idle(); });
   }
-  // Copies a slice of an operation in the background; false when there was none to copy.
+  // Copies a slice of a background operation. False: there was none to copy.
   bool copy_slice() OH_EXCLUDES(link_.lock) { return background_ && background_->copy_slice(); }
-  // The link is about to be closed: pushes what puts that have ended held back, and begins no put
-  // or get. True when something was pushed.
+  // Called before the link is closed: pushes notifications and signals that waited for puts, and
+  // begins no put or get. True when something was pushed.
   bool push_last() { return push_queue(/*moves=*/false); }
-  // Whether there is one to copy. Any thread.
+  // Whether a background slice is ready to be copied. Any thread.
   bool has_slice() const { return background_ && background_->has_slice(); }
-  // Whether a local thread copies by an immediate path.
   const ImmediateCopies& copies() const { return copies_; }
+  // Whether a local thread copies by an immediate path.
   bool copying() const { return copies_.busy() || (background_ && background_->busy()); }
-  // Whether the other side has begun it, or UCX has a part of it: too late to cancel.
+  // Whether the peer has begun the operation, or UCX holds a part of it: too late to cancel.
   bool has_begun(const Request& request);
-  // False when the request is not one-sided, or a part under way cannot be cancelled; `give_up`
-  // leaves its buffer in doubt. The lock is let go while a thread copies a slice.
+  // Cancels a request with `status`. False: it is not a one-sided operation in the queue, or a part
+  // in flight cannot be revoked; with `give_up` its buffer is left in doubt instead. Releases the
+  // lock while a thread copies a slice.
   bool cancel(Request* request, const Status& status, bool give_up);
   void fail_all(const Status& status);
 
   // A local region is retired: stops the work on it.
   void retire(const RegionRecord& region);
-  // Whether no operation of this link accesses such a region any more.
+  // Stops the peer's operations on a retired region. True once none of this link accesses it.
   bool leave(const RegionRecord& region);
-  // Whether no path accesses memory of a region for an operation that has ended.
+  // Whether no path accesses a region any more on behalf of operations that have ended.
   bool all_have_left();
 
   Status on_frame(const Frame& frame);
   void moved(Operation& operation, Status status) override;
 
  private:
-  // UCX buffers that a call may fill when it posts: progress may be late.
+  // UCX buffers that a posting call may fill, as the next progress may come late.
   static constexpr size_t kPostedAtOnce = 32;
   static size_t index(PathName name) { return static_cast<size_t>(name); }
   static Ends ends_of(const RemoteTarget& target, const LocalBuffer& local);
@@ -127,17 +130,17 @@ class OneSided final : public PathEvents, private PieceOwner {
   const RegionTable& regions_;
   std::unique_ptr<const Selection> selection_;
   std::array<std::unique_ptr<Path>, kPathCount> paths_;
-  std::vector<Path*> working_;                    // paths with work of their own
-  std::deque<std::unique_ptr<Operation>> queue_;  // not all pushed yet
+  std::vector<Path*> working_;                    // paths whose works() is true
+  std::deque<std::unique_ptr<Operation>> queue_;  // not fully pushed yet
   std::vector<std::unique_ptr<Operation>>
-      waiting_;                 // all pushed, not ended; in the order of posting
-  size_t notifying_ = 0;        // puts of waiting_ that have ended and owe a notification
-  bool answers_first_ = false;  // in the next turn
+      waiting_;                 // fully pushed, not completed; in the order of posting
+  size_t notifying_ = 0;        // entries of waiting_ whose put is done, whose notification is not
+  bool answers_first_ = false;  // answers precede pushes in the next turn
   ImmediateCopies copies_;
   std::unique_ptr<BackgroundCopies> background_;
   NotificationParts notification_parts_;
   Pool<Request> part_requests_;  // of batches over several regions
-  bool failing_ = false;         // fail_all() ends everything
+  bool failing_ = false;         // fail_all() is ending everything
   SignalCounts signals_;
 };
 

@@ -15,8 +15,8 @@ Status OneSidedCalls::move(Request* request, const Move& move) {
     const MetricOp op = move.put ? MetricOp::kPut : MetricOp::kGet;
     g_metrics.batch_blocks[static_cast<size_t>(op)].observe(blocks);
   }
-  // Copies of several regions by several paths have ended it; any other movement has been observed,
-  // or will be. acquire in ended(): another thread may have done that.
+  // Only a batch over several regions that was copied by this call is not yet observed. acquire in
+  // ended(): another thread may have completed the request.
   if (!request->ended()) return {};
   if (request->began) link_.observe(*request, now_ns());
   if (request->posted_at) link_.note_end(*request);
@@ -92,7 +92,7 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
                                          const std::function<int64_t()>& silent_for) {
   bool left = false;
   while (true) {
-    // Check at least once, even if the time is used up.
+    // Check at least once, even if the deadline has passed.
     const bool last = deadline.passed();
     if (link_.ucx) link_.ucx->worker().progress();
     auto look = [&] {
@@ -110,8 +110,9 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
                    link_.name.c_str(), static_cast<double>(silent_for()) / 1e9);
 }
 
-// The control page already shows that the region is retired, or the segment that the link has
-// ended. Operations that checked before hold the former phase; new ones take the next and see it.
+// Precondition: the control page shows that the region is retired, or the segment shows that the
+// link has ended. Operations that checked before hold the former access phase; new ones enter the
+// next phase and see the change.
 bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   if (!link_.segment) return wait_until_left(deadline);
   SegmentDirection& direction = link_.segment->incoming();
@@ -119,17 +120,17 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   auto empty = [&](uint64_t of) {
     return direction.access.active[of & 1].load(std::memory_order_seq_cst) == 0;
   };
-  // The phase advances only when the one before it is empty: a wait that gave up may have left an
-  // operation there.
+  // The phase advances only when the phase before it is empty: an earlier wait that timed out may
+  // have left an operation there.
   uint64_t former = phase.load(std::memory_order_seq_cst);
   bool moved = false;
   auto through = [&] {
     if (!moved && empty(former + 1)) moved = phase.compare_exchange_strong(former, former + 1);
-    // Two phases on, another thread has seen it empty.
+    // If the phase is two further, another thread has seen the former one empty.
     return moved && (empty(former) || phase.load(std::memory_order_seq_cst) > former + 1);
   };
   while (!through()) {
-    // A dead process writes no more; one that said goodbye had left before.
+    // A dead process writes no more; one that said goodbye had finished its operations before.
     if (device ? link_.process_is_dead() : link_.peer_is_dead()) return true;
     if (deadline.passed()) return false;
     if (!moved) former = phase.load(std::memory_order_seq_cst);
@@ -138,7 +139,8 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   return true;
 }
 
-// Staged operations are known locally: what our engine copies, and what the channel still sends.
+// Staged operations are tracked locally: copies of the local engine, and buffers that the channel
+// still sends.
 bool OneSidedCalls::wait_until_left(Deadline deadline) {
   while (true) {
     if (link_.ucx) link_.ucx->worker().progress();

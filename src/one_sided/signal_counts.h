@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SignalCounts: the signals of the other side that the local user has not taken, by slot: those in
-// the segment, and those that came as frames behind other operations.
+// SignalCounts: signals from the peer that the local user has not taken, by slot. They arrive in
+// the segment, or as frames where they are ordered behind other operations.
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -26,7 +26,7 @@ class SignalCounts {
   }
   uint64_t waiting(uint32_t slot) const {
     uint64_t came = by_frame_[slot];
-    // acquire: what was put before the signal is visible to the thread that takes it.
+    // acquire: bytes put before the signal are visible to the thread that takes it.
     if (link_.segment) {
       came += link_.segment->incoming().signals[slot].load(std::memory_order_acquire);
     }

@@ -59,8 +59,8 @@ Choice by_staging(const LinkFacts& facts) {
               between_hosts(facts)};
 }
 
-// Within the process addresses are good for every engine of their own GPU, and for those of others
-// if the memory is from cudaMalloc.
+// Within one process every engine of a GPU can address that GPU's memory. Engines of other GPUs can
+// address it only if it comes from cudaMalloc.
 std::string plain_only(const LinkFacts& facts, MemoryKind addressed) {
   if (facts.same_gpu || addressed != MemoryKind::kDevice) return {};
   return " (from cudaMalloc; other memory travels as device-private)";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Choice: how an operation travels, and why; Estimate: what a path says of the two ends of a put or
-// get. Here is also what the explanations of several paths have in common.
+// Choice: how an operation travels, and why. Estimate: the cost of a put or get by one path. The
+// helpers below are shared by the explanations of several paths.
 //
 // Threading: none needed.
 #pragma once
@@ -24,18 +24,18 @@ struct Choice {
   bool operator==(const Choice&) const = default;
 };
 
-// Where the bytes of a put or get are.
+// The memory kinds at the two ends of a put or get.
 struct Ends {
   MemoryKind local = MemoryKind::kHost;
   MemoryKind remote = MemoryKind::kHost;
   bool operator==(const Ends&) const = default;
 };
 
-// What a put or get costs by a path. The constants are orders of magnitude of docs/benchmarks.md:
-// they rank the paths.
+// The cost of a put or get by one path. The constants are orders of magnitude from
+// docs/benchmarks.md and only rank the paths.
 struct Cost {
   bool viable = false;
-  bool by_target = false;  // it needs the target's progress: any other path comes first
+  bool by_target = false;  // needs the target's progress: any other path is preferred
   float latency_us = 0;
   float bytes_per_us = 1;
   double of(uint64_t size) const { return latency_us + static_cast<double>(size) / bytes_per_us; }
@@ -44,11 +44,11 @@ struct Cost {
   }
 };
 
-// The same in words, where it is viable.
+// The cost of a path and, if it is viable, its explanation.
 struct Estimate {
   Cost cost = {};
   Choice choice = {};
-  uint64_t small_max = 0;  // up to so many bytes travel as `small` says
+  uint64_t small_max = 0;  // operations of at most this many bytes travel as `small`
   Choice small = {};
 };
 
@@ -56,18 +56,20 @@ struct Estimate {
 oh_path bulk_path(const LinkFacts& facts);
 // How bytes travel without a segment.
 std::string between_hosts(const LinkFacts& facts);
-// Why device memory has no path over this link; empty: it has. `ours`: our buffer is on a device.
+// Why device memory has no path over this link; empty: it has one. `ours`: the local buffer is on a
+// device.
 std::string why_not_at_all(const LinkFacts& facts, bool ours);
-// Of memory that another GPU addresses within the process: which.
+// A note on memory that another GPU of this process addresses: only cudaMalloc memory qualifies.
 std::string plain_only(const LinkFacts& facts, MemoryKind addressed);
-// What a copy between the two GPUs leads over. It changes the text only: sizes and choices were
-// measured over NVLink, and nothing says that others would be better over PCIe.
+// The interconnect between the two GPUs, as text. It does not influence the choice: sizes and
+// choices were measured over NVLink, and no measurement suggests others for PCIe.
 std::string over(const LinkFacts& facts);
-// Device memory without a segment.
+// The choice for device memory without a segment.
 Choice by_staging(const LinkFacts& facts);
-// Device memory over a segment, where both sides take part.
+// The choice for device memory over a segment, where both sides take part.
 Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target);
-// What our engine would copy to (or from) memory that our GPU's kernels reach, its worker may.
+// Turns a copy by the local engine into one by the GPU's worker, where its kernels reach both
+// buffers.
 Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice);
 
 }  // namespace oh

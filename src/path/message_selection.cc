@@ -15,7 +15,7 @@ CopyStep copy_step(const DeviceCopy& copy) {
       if (copy.theirs == Reach::kLater) return CopyStep::kWait;
       if (copy.theirs == Reach::kYes) return CopyStep::kClaimer;
     }
-    // The owner's engine knows nothing of our events.
+    // The owner's engine cannot wait for the claimer's events.
     if (copy.open) return copy.pending ? CopyStep::kAwaitEvent : CopyStep::kOwner;
     if (copy.pending && !copy.source) return CopyStep::kAwaitEvent;
     if (copy.slab == Reach::kUnknown) return CopyStep::kReachSlab;
@@ -58,13 +58,13 @@ MessageSelection::MessageSelection(const LinkFacts& facts)
 SlotUse MessageSelection::offered(bool device, uint64_t size) const {
   if (!segment_ || size == 0) return SlotUse::kNone;
   if (device) return SlotUse::kRequired;
-  // A receive on a device uses a slot whatever our memory is.
+  // A receive into device memory uses a slot, whatever memory the sender has.
   return their_gpu_ || they_reach_us_ ? SlotUse::kIfFree : SlotUse::kIfShared;
 }
 
 SlotUse MessageSelection::ready_to_receive(bool device, uint64_t size) const {
   if (size == 0) return SlotUse::kNone;
-  // Small frames go through the inbox anyway.
+  // Messages of at most the inline size go through the inbox anyway.
   if (ucx_) return !device && size > inline_max_ ? SlotUse::kInPlace : SlotUse::kNone;
   // A small message from host memory is eager; one from a device never is.
   if (!segment_ || (!device && size <= their_eager_max_)) return SlotUse::kNone;
@@ -82,8 +82,8 @@ MessageSelection MessageSelection::theirs() const {
   return mirrored;
 }
 
-// The receiver claims the slot of the ready-to-send message, or the sender that of the
-// ready-to-receive one.
+// The receiver claims the slot of the ready-to-send message, or the sender claims that of the
+// ready-to-receive message.
 bool MessageSelection::copies_host(MemoryKind source, MemoryKind target, uint64_t size) const {
   auto names_slot = [](SlotUse use, MemoryKind kind) {
     return use == SlotUse::kIfFree || (use == SlotUse::kIfShared && kind == MemoryKind::kShared);

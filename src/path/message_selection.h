@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MessageSelection: how messages travel over one link. Sender, Receiver and Transfers ask it at
-// their decision points, and the explanation is composed of the same answers. It knows kinds of
-// memory, sizes and states, but no request: no answer allocates, locks or looks anything up.
+// MessageSelection: how messages travel over one link. Sender, Receiver and Transfers query it at
+// their decision points, and explain() combines the same functions. Its inputs are memory kinds,
+// sizes and states, never requests. No function allocates, locks or looks anything up.
 //
 //   sender:    may_be_eager() ──▶ eager, while there is credit
 //              offered()      ──▶ ready-to-send, with a transfer slot or without
 //   receiver:  ready_to_receive() ──▶ RTR
-//   either:    copies_host(), copy_step() ──▶ who copies, once both buffers are known
+//   either:    copies_host(), copy_step() ──▶ which side copies, once both buffers are known
 //
 // Threading: immutable.
 #pragma once
@@ -19,11 +19,11 @@
 
 namespace oh {
 
-// Whether device memory of ours has a way over the link.
+// How local device memory travels over the link.
 enum class DeviceWay : uint8_t {
   kNone,
-  kSegment,  // engines address the segment, or the other buffer
-  kStaging,  // pinned buffers of each side, with our progress
+  kSegment,  // engines address the segment or the remote buffer
+  kStaging,  // pinned buffers on each side; needs local progress
 };
 
 // Whether a ready-to-send or ready-to-receive message names a transfer slot.
@@ -31,22 +31,22 @@ enum class SlotUse : uint8_t {
   kNone,
   kIfShared,  // if the memory is in a shared block
   kIfFree,
-  kRequired,  // it waits for a free one
+  kRequired,  // waits for a free slot
   kInPlace,   // over UCX: the channel writes into the posted receive
 };
 
-// Whether the CPUs of the two sides copy between two host buffers.
+// Whether the CPUs copy directly between two host buffers.
 enum class HostCopy : uint8_t { kNever, kIfMapped, kAlways };
 
-// How the claimer of a slot has a transfer with device memory copied, or what it has to find out or
-// to wait for first.
+// How the claimer of a slot decides to copy a transfer with device memory; or what it must find out
+// or wait for first.
 enum class CopyStep : uint8_t {
-  kReachTheirs,  // can our engine address their buffer?
-  kReachSlab,    // can the source's engine address the slab on the sink's GPU?
-  kWait,         // their memory is being mapped
-  kAwaitEvent,   // until earlier work on our buffer is done
+  kReachTheirs,  // find out: can the local engine address the remote buffer?
+  kReachSlab,    // find out: can the source's engine address the sink's slab?
+  kWait,         // the remote memory is being mapped
+  kAwaitEvent,   // wait for earlier work on the local buffer
   kOwner,        // the engine of the slot's owner copies
-  kClaimer,      // ours does
+  kClaimer,      // the claimer's engine copies
   kStaged,       // through the slab
   kRelay,        // through pinned host memory
 };
@@ -59,7 +59,7 @@ struct DeviceCopy {
   bool by_owner = false;       // the owner's engine copies where both could (CopySide)
   bool open = false;           // the owner's engine may address the claimer's buffer
   bool pending = false;        // earlier work on the claimer's buffer is not done
-  bool their_pending = false;  // on the owner's
+  bool their_pending = false;  // earlier work on the owner's buffer is not done
   Reach theirs = Reach::kUnknown;
   Reach slab = Reach::kUnknown;
 };
@@ -68,7 +68,7 @@ CopyStep copy_step(const DeviceCopy& copy);
 // How a message travels, once both buffers are known.
 enum class Route : uint8_t {
   kEmpty,         // no bytes beside the control message
-  kEager,         // before its receive is known
+  kEager,         // sent before its receive is known
   kFrames,        // through the channel, once its receive is known
   kHostCopy,      // one copy, both CPUs copying
   kSourceEngine,  // one copy, by the source's engine
@@ -84,12 +84,12 @@ class MessageSelection {
   MessageSelection() = default;
   explicit MessageSelection(const LinkFacts& facts);
 
-  // ---- The sender, which does not know the receive.
-  // Only copy engines touch device memory: no bytes of it go into a frame.
+  // ---- The sender, before it knows the receive.
+  // Only copy engines touch device memory: frames never carry its bytes.
   bool may_be_eager(bool device, uint64_t size) const {
     return size <= eager_max_ && (!device || size == 0);
   }
-  // Whether one frame carries a whole message of host memory, eagerly.
+  // Whether a message of host memory fits into one eager frame.
   bool is_short(uint64_t size) const { return size <= single_frame_ && may_be_eager(false, size); }
   // How a message that is not eager is announced.
   SlotUse offered(bool device, uint64_t size) const;
@@ -97,7 +97,7 @@ class MessageSelection {
   bool uses_rtr(bool device, uint64_t size) const {
     return size > 0 && !may_be_eager(device, size);
   }
-  // Whether bytes of such memory go through the staging pipeline.
+  // Whether such a message goes through the staging pipeline.
   bool is_staged(bool device, uint64_t size) const { return device && size > 0 && !segment_; }
 
   // ---- The receiver.
@@ -114,32 +114,34 @@ class MessageSelection {
     return we_reach_them_ && !(attended && !same_process_) ? HostCopy::kAlways
                                                            : HostCopy::kIfMapped;
   }
-  // Whether the other side's engine may address our memory of this kind. `same_gpu`: it is on the
-  // GPU of both endpoints.
+  // Whether the peer's engine may address local memory of this kind. `same_gpu`: the memory is on
+  // the GPU of both endpoints.
   bool is_open(MemoryKind kind, bool same_gpu) const {
     return is_mappable(kind) || (same_process_ && same_gpu);
   }
-  // Within the process an address is good for every engine of its own device, and for those of
-  // others if it comes from cudaMalloc: all else has rights of its own.
+  // Whether the peer can map local memory of this kind or, within one process, address it. There
+  // every engine addresses its own device's memory, but memory of another device only if it comes
+  // from cudaMalloc: other allocations have access rights of their own.
   bool is_mappable(MemoryKind kind) const {
     return kind == MemoryKind::kDevice && (same_process_ || maps_devices_);
   }
-  // Whether the peer's engine copies where both could: DeviceCopy::by_owner, if we claim. `source`:
-  // we have the source.
+  // Whether the peer's engine copies where both could: DeviceCopy::by_owner if this side claims.
+  // `source`: this side has the source.
   bool peer_copies(bool source) const {
     return copy_side_ == CopySide::kSource ? !source : copy_side_ == CopySide::kThem;
   }
-  // Whether the peer's engine makes all copies that it can. It knows nothing of our events: a
-  // source that waits for one is asked for first.
+  // Whether the peer's engine makes all copies that it can. It cannot wait for local events, so a
+  // source with a pending event is polled first.
   bool peer_copies_all() const { return copy_side_ == CopySide::kThem; }
-  // Whether the source's engine may address a slab on our GPU.
+  // Whether the source's engine may address a slab on the local GPU.
   bool has_slabs() const { return their_gpu_ && (same_process_ || maps_devices_); }
-  // Whether our GPU's worker may copy from our memory to `target`. `near`: that is on our GPU.
+  // Whether the local GPU's worker may copy from local memory to `target`. `near`: `target` is on
+  // the local GPU.
   bool by_worker(MemoryKind target, bool near, uint64_t size) const {
     return size <= worker_max_ && target == MemoryKind::kDevice && (!same_process_ || near);
   }
 
-  // ---- After it has travelled.
+  // ---- After the transfer.
   // The path of a message that was not copied directly. `eager`: its bytes were sent before its
   // receive was known.
   oh_path framed_path(uint64_t size, bool eager) const {
@@ -148,18 +150,18 @@ class MessageSelection {
   // The path of a copy by one engine.
   oh_path engine_path() const { return same_process_ ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC; }
 
-  // ---- The answers above put together: of a message from us, while there is credit.
+  // ---- The functions above combined, for a message from this side while credit is left.
   // `pending`: earlier work on its source is not done when its receive is posted.
   Route route(MemoryKind source, MemoryKind target, uint64_t size, bool pending) const;
-  // The same of a slot with device memory, claimed by the target.
+  // The same for a slot with device memory, claimed by the target.
   Route device_route(MemoryKind source, MemoryKind target, bool pending) const;
-  // Whether the worker may be asked to copy it.
+  // Whether the worker may copy such a message.
   bool route_by_worker(MemoryKind source, MemoryKind target, uint64_t size) const;
 
  private:
-  // The same link, as the other side sees it.
+  // The same link, as the peer sees it.
   MessageSelection theirs() const;
-  // Whether an engine of one side addresses such memory of the other.
+  // Whether an engine of one side can address such memory of the other.
   bool reaches(MemoryKind kind) const {
     return (kind == MemoryKind::kDevice && peer_access_) || (same_process_ && same_gpu_);
   }
@@ -186,8 +188,9 @@ class MessageSelection {
   uint64_t worker_max_ = 0;
 };
 
-// Before device memory of ours is used over the link: starts the progress thread where it needs
-// that. OH_ERR_NOT_VIABLE, or why the GPU cannot use the segment: it has no way.
+// Called before local device memory is used over the link. Starts the progress thread if staging
+// needs it. If device memory cannot travel over the link: OH_ERR_NOT_VIABLE, or why the GPU cannot
+// use the segment.
 Status admit_device_memory(Link& link);
 
 }  // namespace oh

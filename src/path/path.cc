@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a path does unless it says otherwise.
+// Default implementations of Path, and helpers that the paths share.
 #include "path/path.h"
 
 #include <utility>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Path: one way to move the blocks of puts and gets over one link. OneSided chooses a path, keeps
-// the order of operations and ends their requests; a path moves the bytes, at both sides.
+// Path: one way to move the blocks of puts and gets over one link. OneSided chooses the path, keeps
+// operations in order and completes their requests. The path moves the bytes, on both sides.
 //
-//   immediate path:   Immediate::copy() returns when all bytes are there
-//   queued path:      push() ... push() ─▶ the path reports PathEvents::moved()
+//   immediate path:   Immediate::copy() returns when all bytes are copied
+//   queued path:      push() ... push() ─▶ the path calls PathEvents::moved()
 //
 // docs/adding-a-path.md says how to add one.
 //
-// Threading: under the link's lock, but for Immediate and admit().
+// Threading: guarded by the link's lock, except Immediate and admit().
 #pragma once
 
 #include <memory>
@@ -30,114 +30,117 @@ class Transfers;
 struct RemoteKey;
 struct RmaInFlight;
 
-// The order is that of the table in paths.cc.
+// In the order of the table in paths.cc.
 enum class PathName : uint8_t { kCopy, kEngine, kSlotted, kStaging, kRma, kFrames, kCount };
 inline constexpr size_t kPathCount = static_cast<size_t>(PathName::kCount);
 
-// A peer's region, as attached.
+// A remote region that the user has attached.
 struct RemoteTarget {
   uint32_t index = 0;
   uint64_t version = 0;
-  uint64_t base = 0;  // address in its owner
+  uint64_t base = 0;  // address in the owner's process
   uint64_t length = 0;
   bool read_only = false;
-  // Where it is mapped here, if it is. The peer's list of imports holds the mapping: a handle that
-  // the user keeps must not keep memory which its owner has freed.
+  // The local mapping, if any. The link's Imports own it: a handle that the user keeps must not
+  // keep memory alive that the region's owner has freed.
   bool imported = false;
   std::weak_ptr<ImportedBlock> import;
   bool on_device = false;
-  bool plain = false;  // from cudaMalloc
+  bool plain = false;  // allocated by cudaMalloc
 };
 
 // The blocks of a put or get between one piece of local memory and one remote region.
 struct Part {
   const RemoteTarget& target;
-  std::shared_ptr<ImportedBlock> import;  // where the region is mapped, null: nowhere
+  std::shared_ptr<ImportedBlock> import;  // the region's local mapping; null: not mapped
   LocalBuffer& local;
   std::span<const Block> blocks;  // none is empty
 };
 
-// What an immediate path copies at once.
+// The argument of Immediate::copy() and plan().
 struct Movement {
   bool put = false;
   std::span<const Part> parts;
   uint64_t bytes = 0;
-  BatchPlan* plan = nullptr;  // of a prepared batch, where a kernel copies it
+  BatchPlan* plan = nullptr;  // of a prepared batch that a kernel copies
 };
 
 class Path;
 
-// An operation that is queued: a put or get, a notification or a signal.
+// A queued operation: a put, get, notification or signal.
 struct Operation final : UcxSink {
   OpKind kind = OpKind::kPut;
-  uint64_t op = 0;             // name of the request, to find it again
-  Request* request = nullptr;  // null once that has ended
-  Path* path = nullptr;        // of a put or get, once it is chosen
-  Status failure;              // nothing more of it is given to the path
+  uint64_t op = 0;             // identifies the operation in frames and in Link::ops
+  Request* request = nullptr;  // null once it has completed
+  Path* path = nullptr;        // of a put or get; null until it is chosen
+  Status failure;              // once set, nothing more is pushed
 
   // Of a put or get.
   Ends ends;
   uint32_t region = 0;
   uint64_t version = 0;
-  uint64_t base = 0;  // of the region, in its owner
+  uint64_t base = 0;  // the region's address in the owner's process
   BlockList list;
-  std::span<const Block> blocks;  // of the list
-  size_t block = 0;               // next one to push
-  uint64_t offset = 0;            // within it
-  bool more = false;              // others are queued behind it
-  bool on_device = false;         // our memory
+  std::span<const Block> blocks;  // points into `list`
+  size_t block = 0;               // index of the next block to push
+  uint64_t offset = 0;            // bytes of that block already pushed
+  bool more = false;              // more operations are queued behind this one
+  bool on_device = false;         // the local memory is on a device
   std::shared_ptr<const GpuExport> exported;
-  oh_path taken = OH_PATH_NONE;            // how its last bytes travelled; kNone: as the link's
-  uint64_t missing = 0;                    // frames: bytes of a get that have not come
-  std::vector<Request*> under_way;         // pieces, or parts, that have not ended
-  bool whole = false;                      // of a batch over several regions: `under_way` its parts
-  std::shared_ptr<RemoteKey> key;          // rma
+  oh_path taken = OH_PATH_NONE;     // path of the last bytes; OH_PATH_NONE: the link's path
+  uint64_t missing = 0;             // bytes; of a get by frames: those not yet received
+  std::vector<Request*> under_way;  // pieces or parts in flight
+  bool whole = false;               // a batch over several regions; `under_way` holds its parts
+  std::shared_ptr<RemoteKey> key;   // rma
   std::shared_ptr<RmaInFlight> in_flight;  // rma
-  std::shared_ptr<InFlight> flush;         // rma: of a put, behind its last block
-  Path* copier = nullptr;                  // in slices: who copies them
+  std::shared_ptr<InFlight> flush;         // rma: of a put, issued after its last block
+  Path* copier = nullptr;                  // in slices: the path that copies them
   RemoteTarget target;                     // in slices
   std::shared_ptr<ImportedBlock> import;   // in slices: keeps the region mapped
 
   // Of a notification or signal.
   Bytes bytes;
-  bool notify = false;  // a put that is followed by a notification once it has ended well
+  bool notify = false;  // a put: a notification follows once it has succeeded
   uint32_t slot = 0;
   uint64_t count = 0;
 
   bool moves() const { return kind == OpKind::kPut || kind == OpKind::kGet; }
   bool begun() const { return block > 0 || offset > 0; }
-  // Takes in how a piece or part has ended; true when no other is under way, or to come.
+  // Records the result of a piece or part. True when it was the last: none is in flight or left to
+  // push.
   bool piece_ended(Request& piece);
-  // A notification whose put has ended, and all before it.
+  // Of a queued operation: whether it is a notification whose put has completed.
   bool is_released() const { return kind == OpKind::kNotify && notify; }
-  // Of what answers a get.
+  // Where bytes of the answer to a get belong; null: outside of its blocks.
   uint8_t* place_of(uint32_t number, uint64_t at, uint64_t size) const override {
     bool fits = number < blocks.size() && slice_fits(at, size, blocks[number].size);
     return fits ? blocks[number].local + at : nullptr;
   }
 };
 
-// Ends the request of an operation, which may stay for a while.
+// Completes the operation's request, if it still has one. The operation itself may live on.
 void end_request(Link& link, Operation& operation, Status status);
-// Counts a put or get whose bytes are there, unless its request has ended before, or is internal.
+// Counts a put or get whose bytes have moved in the statistics, unless its request has completed
+// before or is internal.
 void count_moved(Link& link, const Operation& operation);
 inline void count_moved(Link& link, bool put, oh_path path, uint64_t bytes) {
   link.stats.count(put ? MetricOp::kPut : MetricOp::kGet, path, bytes);
 }
-// Tells the other side how an operation of its has ended.
+// Sends the peer the result of its operation (kAck).
 void acknowledge(Link& link, uint64_t op, oh_status status);
-// Tells the other side that its message is not taken. `room`: of the receive.
+// Rejects a message of the peer (kReject). `room`: the size of the receive's buffer.
 void reject_message(Link& link, uint64_t op, oh_status why, uint64_t room);
 
-// Hears of the ends of operations.
+// Receives the completions of operations.
 class PathEvents {
  public:
   virtual ~PathEvents() = default;
-  // All bytes are there, or nothing of the operation is under way any more: it is gone afterwards.
+  // The operation is over: all bytes have moved, or it has failed. The path must not use it
+  // afterwards.
   virtual void moved(Operation& operation, Status status) = 0;
 };
 
-// What paths are made of.
+// What a path is constructed from.
 struct PathContext {
   Link& link;
   PathEvents& events;
@@ -147,14 +150,15 @@ struct PathContext {
   RmaUse rma_use;
 };
 
-// What an immediate path can do. Threading: any thread, without the link's lock.
+// The interface of an immediate path. Threading: any thread, without the link's lock.
 class Immediate {
  public:
-  // Copies all blocks now; how they travelled.
+  // Copies all blocks. Returns the path to report for them.
   virtual Result<oh_path> copy(const Movement& movement) = 0;
-  // Prepares blocks that are copied often. Null: the path has nothing to gain.
+  // Prepares a batch that is posted repeatedly. Null: preparing it gains nothing.
   virtual std::unique_ptr<BatchPlan> plan(const Movement& movement);
-  // Whether it may copy in slices, each by whatever thread makes progress then.
+  // Whether BackgroundCopies may split a movement into slices, which the threads that make progress
+  // copy.
   virtual bool slices() const { return false; }
 
  protected:
@@ -172,52 +176,54 @@ class Path : public PieceOwner {
   // Null: a queued path.
   virtual Immediate* immediate() { return nullptr; }
 
-  // ---- Queued paths: operations of ours.
-  // Whether an operation can begin: kLater holds up what follows it.
+  // ---- Queued paths: local operations.
+  // Whether the operation can begin. kLater blocks the queue behind it.
   enum class Ready { kNow, kLater, kNever };
   virtual Ready ready(const Operation&) { return Ready::kNow; }
-  // Before an operation is queued.
+  // Called before an operation is queued, without the link's lock.
   virtual Status admit(const LocalBuffer&, bool /*put*/) { return {}; }
-  // It has been chosen for the operation: push() follows.
+  // Called once, when this path is chosen for the operation and before push().
   virtual void begin(Operation&) {}
-  // Moves more of the operation; true when nothing of it is left to be pushed.
+  // Pushes more of the operation. True when all of it is pushed.
   virtual bool push(Operation&) { return false; }
-  // Whether notifications and signals behind it have to wait for its end, as its bytes do not keep
-  // the order of frames.
+  // Whether notifications and signals posted later must wait until the operation completes, because
+  // its bytes are not ordered with frames.
   virtual bool travels_apart(const Operation&) const { return false; }
-  // Whether it is too late to cancel it without loss.
+  // Whether bytes may have moved already: too late to cancel the operation without effect.
   virtual bool has_begun(const Operation&) { return false; }
-  // False: something is under way that cannot be taken back; `give_up` leaves that in doubt.
+  // Cancels the operation with `status`. False: part of it is in flight and cannot be revoked; with
+  // `give_up` its buffer is left in doubt instead.
   virtual bool cancel(Operation& operation, const Status& status, bool give_up);
-  // The link has ended.
+  // The link has ended: fails what the operation has in flight.
   virtual void fail(Operation&, const Status&) {}
-  // The operation is about to go.
+  // The operation is over: releases what the path holds for it.
   virtual void forget(Operation&) {}
-  // What the other side says of an operation.
+  // Handles the peer's answer to an operation.
   virtual Status on_answer(Operation& operation, const Frame& frame);
 
-  // ---- Operations of the other side.
+  // ---- Operations of the peer.
   virtual Status on_frame(const Frame& frame);
-  // A region of ours is retired: what works on it stops.
+  // A local region is retired: stops the work on it.
   virtual void retire(const RegionRecord&) {}
-  // Stops the other side's operations on the region; true once none accesses it. Called until true.
+  // Stops the peer's operations on the region. True once none accesses it; called until then.
   virtual bool leave(const RegionRecord&) { return true; }
-  // Whether nothing is in any of them for an operation that has ended.
+  // Whether no region is accessed any more on behalf of operations that have ended.
   virtual bool has_left() { return true; }
 
-  // ---- Both.
-  // Whether it has work that is not part of push(): then the following are asked.
+  // ---- Both directions.
+  // Whether the path has work besides push(). Only then begin_turn(), answer(), progress() and
+  // idle() are called.
   virtual bool works() const { return false; }
-  // A new turn: others have theirs.
+  // Begins a new turn, with a new budget of work.
   virtual void begin_turn() {}
-  // Sends more of what the other side waits for.
+  // Sends more of the answers that the peer waits for.
   virtual bool answer() { return false; }
-  // Ends what is over.
+  // Completes operations that are over.
   virtual bool progress() { return false; }
   virtual bool idle() const { return true; }
-  // A request of the path's own has ended: a piece of an operation.
+  // A piece has ended: a request of the path itself that moved part of an operation.
   void piece_ended(Request*) override {}
-  // After fail() of all operations.
+  // Called after fail() of every operation.
   virtual void fail_all() {}
 
  protected:

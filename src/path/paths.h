@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of paths: one row each. Everything that goes over all paths goes over this table.
+// The table of paths, one row each. Code that handles all paths iterates over it.
 //
 // Threading: none needed.
 #pragma once
@@ -14,22 +14,22 @@
 namespace oh {
 
 struct PathEntry {
-  // What it would cost between two ends, of what both sides of a link can do.
+  // Estimates the cost between two ends from the capabilities of the link.
   Estimate (*estimate)(const LinkFacts& facts, const Ends& ends);
-  // The path of one link; null: that link has nothing for it.
+  // Creates the path for one link. Null: not viable on that link.
   std::unique_ptr<Path> (*create)(const PathContext& context);
 };
 
-// By PathName.
+// Indexed by PathName.
 using PathTable = std::array<PathEntry, kPathCount>;
 extern const PathTable kPaths;
 
-// The path that a frame of an operation of the other side is for.
+// The path that handles an incoming one-sided frame.
 PathName path_for(const Frame& frame);
 
-// The table of links that are made from now on: kPaths, unless a test has given another one.
+// The table for links created from now on: kPaths, unless a test has installed another one.
 const PathTable& path_table();
-// Null: kPaths again.
+// Null: restores kPaths.
 void use_path_table(const PathTable* table);
 
 }  // namespace oh

@@ -64,7 +64,7 @@ bool PiecewisePath::cancel(Operation& operation, const Status& status, bool give
   return left == 0;
 }
 
-// What a piece had of the link's has been withdrawn, or has ended.
+// The slots and streams that the pieces used have been withdrawn, or have ended.
 void PiecewisePath::fail(Operation& operation, const Status& status) {
   const std::vector<Request*> pieces = operation.under_way;  // the last one ends the operation
   if (operation.failure.code() != OH_ERR_IN_DOUBT) operation.failure = status;
@@ -73,7 +73,7 @@ void PiecewisePath::fail(Operation& operation, const Status& status) {
 
 bool PiecewisePath::leave(const RegionRecord& region) {
   const Status status = error(OH_ERR_RETIRED, "the region was deregistered");
-  const std::vector<Request*> pieces = served_;  // ending one changes the list
+  const std::vector<Request*> pieces = served_;  // ending a piece changes the list
   bool left = true;
   for (Request* piece : pieces) {
     if (piece->region != region.index || piece->version != region.version) continue;

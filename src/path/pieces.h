@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PiecewisePath: what paths have in common that move an operation in pieces. Each piece is a
-// request of the path's own, at the initiator as at the target, and ends by itself.
+// PiecewisePath: the base of paths that move an operation in pieces. Each piece is an internal
+// request of the path, on the initiator as on the target, and completes on its own.
 //
-// Threading: guarded by the link's lock, but for admit().
+// Threading: guarded by the link's lock, except admit().
 #pragma once
 
 #include <vector>
@@ -24,28 +24,29 @@ class PiecewisePath : public Path {
   bool leave(const RegionRecord& region) override;
 
  protected:
-  // A piece of an operation of ours; then it is under way, or is given back.
+  // A new piece of a local operation. The caller then calls is_under_way() or give_back().
   Request* piece_of(Operation& operation);
   void is_under_way(Operation& operation, Request* piece);
-  // A piece of an operation of the other side, on a region of ours; likewise.
+  // A new piece of a peer's operation on a local region. The caller then calls is_served() or
+  // give_back().
   Request* piece_of(const RegionRecord& region, bool put);
   void is_served(Request* piece) { served_.push_back(piece); }
   void give_back(Request* piece);
   size_t under_way() const { return under_way_; }
   size_t served() const { return served_.size(); }
 
-  // Ends a piece of ours; false: something of it is still under way. `give_up` leaves that in
-  // doubt.
+  // Ends a local piece. False: part of it is still in flight; with `give_up` its buffer is left in
+  // doubt instead.
   virtual bool end_piece(Request& piece, const Status& status, bool give_up) = 0;
-  // A piece of the other side's has ended.
+  // A piece of a peer's operation has ended.
   virtual void served_ended(Request&) {}
-  // Ends a piece of the other side's; false: something of it is still under way.
+  // Ends a piece of a peer's operation. False: part of it is still in flight.
   virtual bool stop_served(Request& piece, const Status& why) = 0;
 
  private:
-  Pool<Request> pieces_;          // ours and the other side's
-  std::vector<Request*> served_;  // those of the other side
-  size_t under_way_ = 0;          // of ours
+  Pool<Request> pieces_;          // of local and of the peer's operations
+  std::vector<Request*> served_;  // pieces of the peer's operations
+  size_t under_way_ = 0;          // pieces of local operations
 };
 
 }  // namespace oh

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether puts and gets over UCX go by its remote memory access, or as messages. The figures are in
-// docs/transports/ucx.md.
+// Whether puts and gets over UCX use UCX RMA or travel as messages. docs/transports/ucx.md has the
+// measurements.
 //
 // Threading: none needed.
 #pragma once
@@ -13,13 +13,13 @@ namespace oh {
 
 enum class RmaUse : uint8_t { kOff, kAuto, kOn };
 
-// What ONEHOP_UCX_RMA says.
+// Parses the value of ONEHOP_UCX_RMA.
 inline RmaUse rma_use(const std::string& text) {
   return text == "off" ? RmaUse::kOff : text == "on" ? RmaUse::kOn : RmaUse::kAuto;
 }
 
-// Whether UCX is asked for it at all. Where the link is then not by such a card, UCX would emulate
-// it, and only kOn uses that.
+// Whether the UCX context is created with RMA. `rdma`: this machine has RDMA cards. On a link that
+// does not use such a card UCX would emulate RMA; only kOn uses that.
 inline constexpr bool uses_rma(RmaUse use, bool rdma) {
   return use == RmaUse::kOn || (use == RmaUse::kAuto && rdma);
 }

@@ -31,11 +31,11 @@ std::string how_direct(const LinkFacts& facts, bool shared) {
 constexpr const char* kWithoutSlot =
     "; through the ring, then one copy by the receiver's engine, while all slots are in use";
 
-// Small messages use up credit until their receives have them.
+// Eager messages hold credit until their receives consume them.
 constexpr const char* kWithoutCredit = "; without credit as larger ones";
 
-// The largest message that may be eager, of memory that the CPU reads. One that takes more than all
-// the credit never is.
+// The largest eager message of host memory. One that needs more than the whole credit is never
+// eager.
 uint64_t largest_eager(const LinkFacts& facts) {
   return std::min(facts.eager_max, facts.eager_credit / eager_charge(1) * eager_charge(1));
 }
@@ -50,7 +50,7 @@ Choice eager_message(const LinkFacts& facts, MemoryKind target, oh_path path) {
   return choice;
 }
 
-// A message of host memory through the channel, with a receive of host memory.
+// Why a message between host buffers goes through the channel.
 std::string why_framed(const LinkFacts& facts) {
   if (!facts.segment) return between_hosts(facts);
   const bool small = facts.why_not_reached.empty();
@@ -59,7 +59,7 @@ std::string why_framed(const LinkFacts& facts) {
                 : facts.why_not_reached);
 }
 
-// A message by a slot, where device memory takes part.
+// A message through a slot, where either buffer is on a device.
 Choice device_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size) {
   Choice choice = through_devices(facts, source, target);
   if (!on_device(source)) choice.why += kWithoutSlot;
@@ -99,7 +99,7 @@ Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind targ
   const MessageSelection selection(facts);
   const Route ready = selection.route(source, target, size, /*pending=*/false);
   const Route pending = selection.route(source, target, size, /*pending=*/true);
-  // Either engine takes the same path.
+  // Both engines report the same path.
   const bool by_engine = pending == Route::kSourceEngine || pending == Route::kTargetEngine;
   if (by_engine || (pending == ready && pending != Route::kSlab)) {
     return choose_message(facts, source, target, size);
@@ -152,7 +152,7 @@ Choice Selection::explain(const LinkFacts& facts, const PathTable& table, const 
 
 namespace {
 
-// Whether the pair gets rows of its own.
+// Whether the pair of memory kinds gets rows of its own.
 bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
   if ((on_device(source) && !facts.our_gpu) || (on_device(target) && !facts.their_gpu)) {
     return false;
@@ -164,7 +164,8 @@ bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
 using Choose = Choice (*)(const LinkFacts& facts, MemoryKind source, MemoryKind target,
                           uint64_t size);
 
-// Appends a row for each range of sizes with one choice. The choice changes only behind `lasts`.
+// Appends a row for each range of sizes with the same choice. The choice can change only after the
+// sizes in `lasts`.
 void explain_sizes(const LinkFacts& facts, PathRow row, Choose choose, std::vector<uint64_t> lasts,
                    std::vector<PathRow>* rows) {
   lasts.push_back(UINT64_MAX);
@@ -182,7 +183,7 @@ void explain_sizes(const LinkFacts& facts, PathRow row, Choose choose, std::vect
   }
 }
 
-// Messages and signals in the order of a stream: one way for all sizes.
+// Stream-ordered messages and signals: one path for all sizes.
 void explain_streams(const LinkFacts& facts, std::vector<PathRow>* rows) {
   Choice choice{facts.stream_path, Method::kNone, facts.why_stream};
   if (facts.stream_path == OH_PATH_NVLINK) {
@@ -257,7 +258,7 @@ std::vector<TransportFact> transports(const std::string& cuda_library,
   all.push_back({"local", true, "peers of the same process"});
   Result<UniqueFd> memfd = make_memfd("onehop-probe", 4096);
   all.push_back({"shm", memfd.ok(), memfd.ok() ? "peers of this host" : memfd.status().text()});
-  // Whether process_vm_readv is there at all; each pair of peers finds out for itself.
+  // Whether process_vm_readv works at all; each pair of peers probes it again.
   static const uint8_t nonce[kNonceSize] = {1};
   Status cma = CmaMover::probe(getpid(), reinterpret_cast<uint64_t>(nonce), nonce);
   all.push_back(

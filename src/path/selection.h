@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Selection: which path an operation takes, and why. A put or get takes the cheapest path that is
-// viable for its two ends: the engine and the explanation read the same estimates. Messages are
-// explained by the answers of MessageSelection, which the engine asks, too.
+// viable for its two ends. The data path and explain() use the same estimates; for messages both
+// use MessageSelection.
 //
 // Threading: none needed.
 #pragma once
@@ -20,9 +20,9 @@ namespace oh {
 
 // How a message of `size` bytes travels when its receive is posted and credit is left.
 Choice choose_message(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
-// How it does when earlier work on the source is not done by the time that its receive is posted.
+// The same, when earlier work on the source is still pending as its receive is posted.
 Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind target, uint64_t size);
-// How a put or get does: Selection::explain().
+// How a put or get travels: Selection::explain().
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote, uint64_t size);
 
 // Whether a put or get of host memory may need the target's progress.
@@ -33,23 +33,24 @@ class Selection {
  public:
   explicit Selection(const LinkFacts& facts, const PathTable& table = path_table());
 
-  // The cheapest viable path for so many bytes among those that `usable` admits; kCount: none.
+  // The cheapest viable path for `size` bytes among those that `usable` admits; kCount: none.
   template <typename Usable>
   PathName cheapest(const Ends& ends, uint64_t size, const Usable& usable) const {
     return cheapest_of(rows_[index(ends.local)][index(ends.remote)], size, usable);
   }
-  // How a put or get of so many bytes travels where every path can be used; why there is none.
+  // How a put or get of `size` bytes travels if every viable path is usable; if none is viable,
+  // why.
   Choice explain(const Ends& ends, uint64_t size) const {
     return explain(facts_, table_, ends, size);
   }
-  // The same without the costs of all other ends.
+  // The same, without computing the costs of all other ends.
   static Choice explain(const LinkFacts& facts, const PathTable& table, const Ends& ends,
                         uint64_t size);
 
  private:
   struct Row {
     std::array<Cost, kPathCount> costs;
-    uint32_t viable = 0;  // one bit each
+    uint32_t viable = 0;  // one bit per path
     void set(size_t i, const Cost& cost) {
       costs[i] = cost;
       viable |= static_cast<uint32_t>(cost.viable) << i;
@@ -72,12 +73,12 @@ class Selection {
 
   LinkFacts facts_;
   const PathTable& table_;
-  std::array<std::array<Row, 4>, 4> rows_;  // by the kinds of local and remote memory
+  std::array<std::array<Row, 4>, 4> rows_;  // indexed by the kinds of local and remote memory
 };
 
-// One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
+// One row of explain(), for sizes [first, last]. `source` is the local memory, also of a get.
 struct PathRow {
-  // "message", "put/get" or "stream"; "pending message" where that takes another path.
+  // "message", "put/get" or "stream"; "pending message" where pending work changes the path.
   std::string operation;
   MemoryKind source;
   MemoryKind target;
@@ -85,17 +86,18 @@ struct PathRow {
   uint64_t last = 0;
   Choice choice = {};
 };
-// Rows of device memory only for a side that is on a GPU. To the GPU shared blocks are host memory.
+// A side has rows for device memory only if it has a GPU. Between device memory and shared blocks
+// the rows of host memory apply.
 std::vector<PathRow> explain(const LinkFacts& facts);
 
-// Which path large messages take over this link, and why not the faster ones: for the log.
+// For the log: which path large messages take over this link, and why not the faster ones.
 std::string describe_choice(const LinkFacts& facts);
 
-// Why device memory goes a longer way over this link than the hardware allows, and what to do;
-// empty: it does not, as far as is known.
+// Why device memory takes a slower path over this link than the hardware allows, and what to do
+// about it. Empty: no such reason is known.
 std::string why_slower(const LinkFacts& facts);
 
-// A transport of this build: viable here, or why not.
+// A transport of this build, and whether it is viable on this host.
 struct TransportFact {
   const char* name;
   bool viable;

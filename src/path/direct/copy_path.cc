@@ -34,9 +34,8 @@ CopyPiece piece_of(const Part& part, const Block& block) {
   return {block.local, part.target.base + block.remote_offset, block.size};
 }
 
-// Moves the blocks of all parts that are not mapped, of whatever regions, by as few calls as
-// possible. Apart from CopyPath::copy(), whose frame would hold the pieces when there is one block,
-// too.
+// Copies the blocks of all unmapped parts, across regions, with as few system calls as possible.
+// Not inlined into CopyPath::copy(): its stack frame would hold the pieces even for a single block.
 [[gnu::noinline]] Status move_blocks(Mover& mover, const Movement& movement) {
   constexpr size_t kAtOnce = 1024;
   CopyPiece pieces[kAtOnce];

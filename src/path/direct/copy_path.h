@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CopyPath: puts and gets of host memory as a copy by the calling thread: through a mapped block,
-// by process_vm, or by plain addresses within the process.
+// CopyPath: puts and gets of host memory that the calling thread copies: through a mapped block, by
+// process_vm_readv/writev, or by plain addresses within one process.
 //
 // Threading: any thread.
 #pragma once

@@ -12,9 +12,9 @@
 
 namespace oh {
 namespace {
-// How long the claimer leaves the copy to an owner who shows no sign of beginning.
+// How long the claimer waits for the owner to begin the copy before it takes over.
 constexpr int64_t kTakeOverAfter = 20 * kMicrosecond;
-// The same where the GPU would have to switch to our context for it (CopySide), and back.
+// The same where the GPU would have to switch contexts for the take-over (CopySide).
 constexpr int64_t kSwitchAfter = 300 * kMicrosecond;
 }  // namespace
 
@@ -26,7 +26,7 @@ uint32_t DeviceCopies::memory_of(const Request& request) const {
          static_cast<uint32_t>(exported.device) << kSlotOrdinal;
 }
 
-// As the other side finds it: what it can map, or within the process address.
+// The kind as the peer sees it: whether it can map the memory or, within the process, address it.
 MemoryKind DeviceCopies::kind_of(const GpuExport& exported) const {
   const bool open = link_.path == OH_PATH_LOCAL
                         ? exported.record.chunks.front().kind == ChunkKind::kCudaIpc
@@ -63,7 +63,7 @@ bool DeviceCopies::work(Active& active, Transfer* focus) {
   Step step = Step::kNothing;
   Transfer* chosen = is_active(focus) ? focus : nullptr;
   if (chosen) step = next_step(*chosen);
-  // A transfer that polls must not block others, the focus included: each asks in its turn.
+  // A transfer that polls its producer must not block others. The focus, too, polls in its turn.
   if (step == Step::kAsk) step = Step::kNothing;
   for (Transfer* transfer = active.front(); transfer && step == Step::kNothing;
        transfer = active.next(transfer)) {
@@ -74,7 +74,7 @@ bool DeviceCopies::work(Active& active, Transfer* focus) {
   if (step == Step::kNothing) return any;
   active.erase(chosen);
   active.push_back(chosen);
-  // The lock is let go: the list may be another one afterwards.
+  // This releases the lock: the list may have changed afterwards.
   return take_step(*chosen, step) || any;
 }
 
@@ -88,7 +88,7 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
       transfer.learn();
     }
   }
-  // The owner may have found that it cannot.
+  // The owner may have found that it cannot map the buffer, and chosen the relay.
   if (transfer.mode == CopyMode::kEngineOfOwner && !transfer.owner) transfer.learn();
   bool pending = transfer.request && transfer.request->pending();
   switch (transfer.mode) {
@@ -110,7 +110,7 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
   if (transfer.engine_copies) {
     return now_ns() - transfer.looked > kAskForErrors ? Step::kCheck : Step::kNothing;
   }
-  if (transfer.all_taken()) return Step::kNothing;  // the other side has begun, or stopped it
+  if (transfer.all_taken()) return Step::kNothing;  // the peer has begun, or stopped it
   switch (reach(transfer)) {
     case Reach::kYes:
       return Step::kStart;
@@ -120,7 +120,7 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
     case Reach::kUnknown:
       break;
   }
-  // Only the owner comes here with something to copy: the claimer had thought that it could.
+  // The claimer chose the owner's engine, but it cannot reach the claimer's buffer: use the relay.
   if (transfer.owner) {
     auto engine = static_cast<uint32_t>(CopyMode::kEngineOfOwner);
     transfer.slot->mode.compare_exchange_strong(engine, static_cast<uint32_t>(CopyMode::kRelay));
@@ -131,8 +131,8 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
   return Step::kNothing;
 }
 
-// Whether the owner, whose engine was to copy, has not begun for so long that ours does it: its
-// threads do something else. The side that takes the only chunk copies.
+// Whether the claimer takes over from the owner's engine: the owner has not begun in time, because
+// its threads do something else. The side that takes the only chunk copies.
 bool DeviceCopies::may_take_over(const Transfer& transfer) const {
   if (transfer.engine_copies) return true;
   bool ready = !(transfer.remote_memory & kSlotPending);
@@ -140,8 +140,7 @@ bool DeviceCopies::may_take_over(const Transfer& transfer) const {
   return ready && now_ns() - transfer.looked > after && !transfer.all_taken();
 }
 
-// Takes in who copies, as the claimer decides it; returns what has to be done first, while that is
-// open.
+// Decides, as the claimer, which side copies. While that is open, returns the step to take first.
 DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
   const Request* request = transfer.request;
   const bool ours = request && request->on_device;
@@ -158,7 +157,7 @@ DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
         copy.theirs = reach(transfer);
         break;
       case CopyStep::kReachSlab:
-        // A region's, or that of a receive from any source, is made when it is needed first.
+        // The slab for a region or an any-source receive is created when it is first needed.
         if (!transfer.source && !has_slab() && wants_slab(*request->device.exported)) {
           return Step::kShowSlab;
         }
@@ -227,7 +226,7 @@ void DeviceCopies::offer_slab(const std::shared_ptr<const GpuExport>& slab) {
   shown.number.store(slab->number, std::memory_order_release);
 }
 
-// Whether our engine can address the other side's slab.
+// Whether the local engine can address the peer's slab.
 Reach DeviceCopies::reach_slab(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
   PipeSlab& slab = link_.segment->outgoing_pipe().slab;
@@ -240,7 +239,8 @@ Reach DeviceCopies::reach_slab(Transfer& transfer) {
   return reach_block(transfer, number, slab.address, kSlabSize);
 }
 
-// For a source that was told to stage: if it cannot, the relay it is.
+// Whether the source of a staged transfer can address the slab now. Falls back to the relay if it
+// never can.
 bool DeviceCopies::slab_is_reached(Transfer& transfer) {
   Reach slab = reach_slab(transfer);
   if (slab != Reach::kNo) return slab == Reach::kYes;
@@ -251,7 +251,7 @@ bool DeviceCopies::slab_is_reached(Transfer& transfer) {
   return false;
 }
 
-// Once a link: the bytes take a longer way than the hardware allows.
+// Warns once per link that bytes take a slower path than the hardware allows.
 void DeviceCopies::say_slow(const Transfer& transfer) {
   if (said_slow_) return;
   said_slow_ = true;
@@ -340,14 +340,15 @@ void DeviceCopies::start_engine(Transfer& transfer) {
   transfer.engine_copies = true;
   transfer.looked = now_ns();
   if (status.ok()) {
-    // What it waited for is in the stream now.
+    // The stream waits for the earlier work now.
     if (transfer.request) transfer.request->device.after.reset();
-    // release: pairs with is_enqueued(). A worker's copy never counts: it may leave before.
+    // release: pairs with is_enqueued(). A worker's copy is never published here: the worker may
+    // exit before it copies.
     if (transfer.stream) {
       transfer.slot->enqueued.store(transfer.sequence, std::memory_order_release);
     }
   } else {
-    // Some of it may have been enqueued: it has ended when the stream is idle.
+    // Part of the copy may have been enqueued: that part is over when the stream is idle.
     transfer.fail(status);
     transfer.looked -= kAskForErrors;
   }
@@ -355,15 +356,15 @@ void DeviceCopies::start_engine(Transfer& transfer) {
 
 bool DeviceCopies::is_enqueued(const Transfer& transfer) const {
   if (transfer.engine_copies) return transfer.stream && transfer.failure.ok();
-  // acquire: pairs with start_engine() over there.
+  // acquire: pairs with start_engine() on the peer's side.
   return link_.device &&
          transfer.slot->enqueued.load(std::memory_order_acquire) == transfer.sequence;
 }
 
-// Behind a copy of our engine by an event, which comes whatever becomes of the other side. Behind
-// one of theirs at the slot's word: their engine writes it, or we do when our request ends without
-// it. Only one side copies, and its streams do not look at the word: what lets ours pass is nothing
-// to them.
+// Waits for a copy of the local engine by an event, which fires whatever happens to the peer. Waits
+// for a copy of the peer's engine on the slot's word: that engine writes it, or this side does when
+// its request completes without the copy. Only one side copies and its streams do not wait on the
+// word, so the mark that releases the local streams does not affect the peer.
 Status DeviceCopies::enqueue_wait(Transfer& transfer, cuda::Stream stream) {
   DeviceLink& device = *link_.device;
   if (transfer.engine_copies) {
@@ -374,29 +375,29 @@ Status DeviceCopies::enqueue_wait(Transfer& transfer, cuda::Stream stream) {
   transfer.awaited = true;
   const cuda::DevicePtr word = device.address_of(transfer.slot->word);
   const uint64_t value = slot_passes(transfer.sequence);
-  // The transfer may end meanwhile: the word passes for all that follows.
+  // The transfer may end meanwhile: every later value of the word lets the stream pass, too.
   return link_.without_lock([&] { return device.enqueue_wait(stream, word, value); });
 }
 
-// Whether the GPU's worker may copy, if it is there. It pushes only: what the sink pulls is rare.
+// Whether the GPU's worker may make the copy. It only pushes: copies by the sink are rare.
 bool DeviceCopies::for_worker(const Transfer& transfer) const {
   if (!link_.device->worker() || !transfer.source || !transfer.request) return false;
-  // The initiator's rows cannot show our worker, so it serves no get.
+  // The worker serves no gets: the initiator's explain() could not show it.
   if (transfer.request->serves_peer()) return false;
   const DeviceMemory& ours = transfer.request->device;
   const cuda::Device device = link_.device->gpu().facts().ordinal;
   if (ours.after.pending() || !ours.exported->for_kernels || ours.exported->device != device) {
     return false;
   }
-  // Between processes it is a mapping for kernels, too.
+  // Between processes, kernels can use the mapping, too.
   const bool near = static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal) == device;
   const bool mappable = (transfer.remote_memory & kSlotMappable) != 0;
   return link_.selection->by_worker(mappable ? MemoryKind::kDevice : MemoryKind::kDevicePrivate,
                                     near, transfer.length);
 }
 
-// Asks how the engine is doing. A lost context writes no word. Other query errors do not mean that
-// the copy failed.
+// Queries the stream: a lost context never writes the word. Other query errors do not mean that the
+// copy failed.
 bool DeviceCopies::check(Transfer& transfer) {
   transfer.looked = now_ns();
   Result<bool> idle = without_lock(link_, transfer, [&] {
@@ -405,7 +406,7 @@ bool DeviceCopies::check(Transfer& transfer) {
   });
   if (link_.device->gpu().is_lost()) return true;
   if (!transfer.engine_copies || !idle.ok() || !*idle || transfer.failure.ok()) return false;
-  // Not all of it was enqueued, and what was is over.
+  // Only part of the copy was enqueued, and that part is over.
   transfer.engine_copies = false;
   transfer.account(1);
   return link_.wake_them = true;

@@ -10,12 +10,11 @@
 
 namespace oh {
 namespace {
-// Copies that wait at our engine: enough that it is never idle, and what is freed meanwhile is
-// filled with one.
+// Copies enqueued at the local engine at once: enough that it is never idle, few enough that one
+// copy fills all lines that become free meanwhile.
 constexpr size_t kQueued = 2;
 }  // namespace
 
-// How many lines of the outgoing pipe the transfer may fill with one copy.
 uint32_t Pipe::free_lines(const Transfer& transfer) {
   PipeLayout& pipe = link_.segment->outgoing_pipe();
   while (!taken_.empty()) {
@@ -27,7 +26,7 @@ uint32_t Pipe::free_lines(const Transfer& transfer) {
   }
   uint64_t taken = taken_.empty() ? 0 : filled_ - taken_.front();
   auto free = static_cast<uint32_t>(kPipeLines - taken);
-  // Our CPU fills line by line, so that the other side begins with the first.
+  // The CPU fills line by line, so that the peer can begin with the first one.
   if (!transfer.local_device) return std::min(free, 1u);
   if (filling_.size() >= kQueued) return 0;
   auto up_to_end = static_cast<uint32_t>(kPipeLines - filled_ % kPipeLines);
@@ -58,7 +57,7 @@ bool Pipe::fill(Transfer& transfer) {
   });
   transfer.looked = now_ns();
   if (!status.ok()) {
-    // The span is taken: it is sent without bytes, and no other thread will count the chunks.
+    // The span is taken: send it with 0 bytes. Count its chunks here, as the sink will not.
     line.span.bytes = 0;
     transfer.fail(status);
     transfer.stop(status.code());
@@ -75,14 +74,13 @@ bool Pipe::fill(Transfer& transfer) {
   return true;
 }
 
-// Empties the next span of the incoming pipe, or begins to.
 bool Pipe::drain() {
   PipeLayout& pipe = link_.segment->incoming_pipe();
   uint64_t index = drained_ % kPipeLines;
   PipeLine& line = pipe.lines[index];
-  // acquire: the producer's bytes, by its CPU or an engine.
+  // acquire: the producer's bytes, written by its CPU or an engine.
   if (line.word.load(std::memory_order_acquire) != pipe_full(drained_)) return false;
-  const PipeSpan there = line.span;  // once: what is checked is what is used
+  const PipeSpan there = line.span;  // read once: the peer could change it after the checks
   Span span{drained_, std::clamp<uint32_t>(there.lines, 1, kPipeLines - index)};
   drained_ += span.lines;
   Transfer* transfer = there.bytes && span.lines == there.lines ? sinks_.sink_of(there) : nullptr;
@@ -107,7 +105,7 @@ bool Pipe::drain() {
     transfer->lines += span.lines;
     return true;
   }
-  // release: our reads of the buffers are over; pairs with free_lines().
+  // release: local reads of the buffers are over; pairs with free_lines().
   line.word.store(pipe_empty(span.position), std::memory_order_release);
   link_.wake_them = true;
   if (!status.ok()) {
@@ -118,7 +116,7 @@ bool Pipe::drain() {
   return true;
 }
 
-// Sets the engine to work on a span. After a failure nothing of it is under way.
+// Enqueues the copy of a span at the engine. After a failure none of it is in flight.
 Status Pipe::enqueue_span(bool fills, const Span& span, void* to, const void* from, uint64_t size) {
   PipeLayout& pipe = fills ? link_.segment->outgoing_pipe() : link_.segment->incoming_pipe();
   OH_ASSIGN_OR_RETURN(cuda::Stream stream, link_.device->line_stream(fills));
@@ -137,7 +135,7 @@ bool Pipe::is_late(const std::deque<Span>& spans) {
   return !spans.empty() && now_ns() - spans.front().transfer->looked >= kAskForErrors;
 }
 
-// Asks how the engine is doing with a span that takes long. A lost context writes no word.
+// Queries the stream of a span that takes long: a lost context never writes its word.
 bool Pipe::check() {
   const bool fills = is_late(filling_);
   Transfer& transfer = *(fills ? filling_ : draining_).front().transfer;
@@ -149,9 +147,8 @@ bool Pipe::check() {
   return link_.device->gpu().is_lost();
 }
 
-// Counts the spans that our engine is through with.
 bool Pipe::retire() {
-  // acquire: the device's bytes are in place. The other side may have emptied it since.
+  // acquire: the device's bytes are in place. The peer may have drained the span since.
   while (!filling_.empty()) {
     auto [position, lines, transfer] = filling_.front();
     PipeLine& line = link_.segment->outgoing_pipe().lines[position % kPipeLines];

@@ -46,7 +46,7 @@ bool SlotTable::withdraw(uint32_t index, oh_status why) {
 void SlotTable::reclaim() {
   SegmentDirection& mine = segment_->outgoing();
   std::erase_if(lingering_, [&](uint32_t index) {
-    // acquire: pairs with the other side's release of the slot.
+    // acquire: pairs with the peer's release of the slot.
     if (mine.slots[index].released.load(std::memory_order_acquire) != sequence_[index]) {
       return false;
     }
@@ -65,7 +65,7 @@ bool SlotTable::claim(const SlotOffer& offer, const SlotBuffer& buffer) {
 }
 
 bool SlotTable::refuse(const SlotOffer& offer, oh_status status) {
-  // Without bytes: the owner may see the claim before the end of it.
+  // With a length of 0: the owner may see CLAIMED before DONE.
   if (!is_posted(offer) || !claim(offer, {})) return false;
   TransferSlot& slot = theirs(offer.slot);
   slot.released.store(offer.sequence, std::memory_order_relaxed);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SlotTable: the transfer slots of one link. Ours are posted, withdrawn, and free again once the
-// other side has released them; theirs are claimed or refused (transport/slot.h has the states).
+// SlotTable: the transfer slots of one link. Local slots are posted or withdrawn, and free again
+// once the peer has released them. The peer's slots are claimed or refused (transport/slot.h has
+// the states).
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -13,7 +14,7 @@
 
 namespace oh {
 
-// What the other side has posted.
+// A slot that the peer has posted.
 struct SlotOffer {
   uint32_t slot = 0;
   uint32_t sequence = 0;
@@ -22,7 +23,7 @@ struct SlotOffer {
   uint64_t length = 0;
 };
 
-// A buffer, as a slot describes it.
+// The description of a buffer in a slot.
 struct SlotBuffer {
   uint64_t address = 0;
   uint64_t length = 0;
@@ -34,32 +35,32 @@ class SlotTable {
  public:
   void open(Segment& segment);
 
-  // ---- Ours.
+  // ---- Local slots.
   struct Posted {
     TransferSlot* slot = nullptr;  // null: all are in use
     uint32_t index = 0;
     uint32_t sequence = 0;
   };
   bool has_free();
-  // `attended`: a thread of ours waits for the operation.
+  // `attended`: a local thread waits for the operation.
   Posted post(const SlotBuffer& buffer, bool attended);
-  // Takes a posted slot back: false when it has been claimed. `why` is for the other side.
+  // Withdraws a posted slot. False when the peer has claimed it. The peer reads `why`.
   bool withdraw(uint32_t index, oh_status why);
-  // The transfer is over here. The slot is free once the other side has released it, too.
+  // The transfer is over on this side. The slot is free once the peer has released it, too.
   void end(uint32_t index) { lingering_.push_back(index); }
 
-  // ---- Theirs.
+  // ---- The peer's slots.
   TransferSlot& theirs(uint32_t index) const { return segment_->incoming().slots[index]; }
-  // acquire: the owner's fields are valid if it is.
+  // acquire: if the slot is posted, the owner's fields are valid.
   bool is_posted(const SlotOffer& offer) const {
     return word_of(offer) == slot_word(offer.sequence, SlotState::kPosted);
   }
-  // Only after is_posted(): else it would spoil the fields of the slot's next use. False when the
-  // owner has withdrawn it meanwhile.
+  // Claims a slot. Requires is_posted(): else it would overwrite fields of the slot's next use.
+  // False when the owner has withdrawn the slot meanwhile.
   bool claim(const SlotOffer& offer, const SlotBuffer& buffer);
-  // Claims it only to end it with `status`; false when it was withdrawn.
+  // Claims a slot only to end it with `status`. False when the owner has withdrawn it.
   bool refuse(const SlotOffer& offer, oh_status status);
-  // Whether its owner took it back because the link ends: the message is lost, not withdrawn.
+  // Whether the owner withdrew the slot because the link ends: the message is lost, not cancelled.
   bool ended_with_link(const SlotOffer& offer) const {
     return word_of(offer) == slot_word(offer.sequence, SlotState::kCancelled, OH_ERR_PEER_LOST);
   }
@@ -73,7 +74,7 @@ class SlotTable {
   Segment* segment_ = nullptr;
   std::array<uint32_t, kSlots> sequence_{};
   std::vector<uint32_t> free_;
-  std::vector<uint32_t> lingering_;  // done, not yet released by the other side
+  std::vector<uint32_t> lingering_;  // done, not yet released by the peer
 };
 
 }  // namespace oh

@@ -5,8 +5,8 @@
 
 namespace oh {
 namespace {
-constexpr size_t kPiecesUnderWay = 64;  // of one operation
-constexpr size_t kMaxServed = kSlots;   // for the other side: each has one of its slots
+constexpr size_t kPiecesUnderWay = 64;  // per operation
+constexpr size_t kMaxServed = kSlots;   // for the peer: each uses one of its slots
 }  // namespace
 
 Estimate estimate_slots(const LinkFacts& facts, const Ends& ends) {
@@ -24,7 +24,7 @@ Status SlotsPath::admit(const LocalBuffer& local, bool put) {
   return link_.ask_to_serve();
 }
 
-// Offers more blocks; true when none is left to be offered.
+// Offers more blocks. True when all are offered.
 bool SlotsPath::push(Operation& operation) {
   const bool put = operation.kind == OpKind::kPut;
   while (operation.failure.ok() && operation.block < operation.blocks.size()) {
@@ -75,7 +75,7 @@ bool SlotsPath::end_piece(Request& piece, const Status& status, bool give_up) {
   return transfers_.end(transfer, status, give_up);
 }
 
-// The other side offers a block of an operation on a region of ours.
+// The peer offers a block of an operation on a local region.
 Status SlotsPath::on_frame(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
   if (frame.slot >= kSlots || served() >= kMaxServed) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SlotsPath: puts and gets on memory that the initiator cannot map, where a device takes part. Each
-// block is offered through a transfer slot, and the target claims it for its region, as if both had
-// called send and receive. So blocks travel like messages: by an engine, or through the relay. The
-// target's progress is needed for the claim.
+// SlotsPath: puts and gets that involve device memory and that the initiator's engine cannot do
+// alone. The initiator offers each block through a transfer slot, and the target claims the slot
+// for its region, as if the two had called send and receive. So blocks travel like messages: by an
+// engine, or through the relay. The claim needs the target's progress.
 //
 //   initiator: slot POSTED, frame kPut|kGet with kBySlot   target: checks region and bounds, claims
 //
-// Threading: guarded by the link's lock, but for admit().
+// Threading: guarded by the link's lock, except admit().
 #pragma once
 
 #include "path/choice.h"

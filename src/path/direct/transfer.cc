@@ -5,7 +5,7 @@
 
 namespace oh {
 namespace {
-// 64 bits wide, so that no cursor of a faulty peer wraps their sum.
+// 64 bits wide, so that a faulty peer's cursor cannot overflow their sum.
 constexpr uint64_t front_of(uint64_t cursor) { return static_cast<uint32_t>(cursor); }
 constexpr uint64_t back_of(uint64_t cursor) { return cursor >> 32; }
 }  // namespace

@@ -13,8 +13,8 @@ namespace oh {
 namespace {
 constexpr size_t kPolledAtOnce = 8;
 constexpr size_t kChunksAtOnce = 4;
-// How long the end of a link waits for an engine that copies; one that waits for earlier work of
-// the application may take for ever.
+// How long the end of a link waits for an engine that copies. Bounded: an engine that waits for
+// earlier work of the application may never finish.
 constexpr int64_t kEngineTime = 5 * kMillisecond;
 }  // namespace
 
@@ -53,7 +53,7 @@ bool Transfers::withdraw(Transfer* transfer, oh_status why) {
   return true;
 }
 
-// Where a request's buffer is, as a slot says it.
+// Describes a request's buffer for a slot.
 SlotBuffer Transfers::describe(const Request& request, uint64_t size) {
   SlotBuffer buffer{reinterpret_cast<uint64_t>(request.data), size, 0, devices_.memory_of(request)};
   if (!request.on_device) {
@@ -71,7 +71,7 @@ bool Transfers::has_use(SlotUse use, const Request& request) const {
 }
 
 bool Transfers::copies(const Request& request, const Offer& offer) const {
-  // With device memory on either side there always is a way: the relay, if nothing else.
+  // Device memory on either side is always copied directly, by the relay if nothing else works.
   const TransferSlot& slot = link_.segment->incoming().slots[offer.slot];
   const uint32_t memory = slot.owner_memory.load(std::memory_order_relaxed);
   if (request.on_device || (memory & kSlotDevice)) return true;
@@ -92,7 +92,7 @@ void Transfers::attend(Request* request, bool attended) {
 }
 
 bool Transfers::claim(Request* request, bool source, const Offer& offer) {
-  // Claims are made under our lock: a thread that sees it posted is its only claimer.
+  // Claims are made under the link's lock: a thread that sees the slot posted is its only claimer.
   if (!slots_.is_posted(offer)) return false;
   TransferSlot& slot = slots_.theirs(offer.slot);
   const uint32_t owner_memory = slot.owner_memory.load(std::memory_order_relaxed);
@@ -118,7 +118,7 @@ bool Transfers::claim(Request* request, bool source, const Offer& offer) {
   return true;
 }
 
-// Both sides know where the bytes are.
+// Activates a transfer whose two buffers are known.
 void Transfers::enter_active(Transfer* transfer) {
   transfer->on_device =
       transfer->request->on_device || (transfer->remote_memory & kSlotDevice) != 0;
@@ -147,7 +147,7 @@ bool Transfers::refuse(const Offer& offer, oh_status status) {
   return true;
 }
 
-// A slot of ours was claimed: the claimer's fields are valid now.
+// Activates the transfer of a local slot that was claimed: the claimer's fields are valid now.
 void Transfers::activate(Transfer* transfer) {
   posted_.erase(transfer);
   const TransferSlot& slot = *transfer->slot;
@@ -234,7 +234,8 @@ bool Transfers::copy_some(Transfer* chosen) {
       failure = copy_chunk(*chosen, offset, size);
       ++copied;
     }
-    // A process that took over the number of the one we mean, or its next program: not its bytes.
+    // The bytes are not the peer's if another process has reused its pid, or the peer has called
+    // exec.
     if (copied && failure.ok() && !chosen->mapped) failure = link_.still_there();
     if (!failure.ok()) {
       uint32_t none = 0;
@@ -250,17 +251,16 @@ bool Transfers::copy_some(Transfer* chosen) {
   return settle(chosen) || copied > 0;
 }
 
-// The transfer that a span belongs to, if we are its sink and it has not ended.
 Transfer* Transfers::sink_of(const PipeSpan& span) {
   if (span.slot >= kSlots) return nullptr;
-  // Owned by the producer of the span: in their half.
+  // The span's producer is the peer: slots that the producer owns lie in the incoming half.
   SegmentDirection& half = span.from_owner ? link_.segment->incoming() : link_.segment->outgoing();
   const TransferSlot* slot = &half.slots[span.slot];
   auto is_it = [&](const Transfer* transfer) {
     return transfer->slot == slot && transfer->sequence == span.sequence && !transfer->source &&
            transfer->owner != (span.from_owner != 0);
   };
-  // A claim may come to light only now.
+  // The claim of a posted slot may not have been noticed yet.
   for (Transfer* posted = posted_.front(); posted; posted = posted_.next(posted)) {
     if (!is_it(posted)) continue;
     if (!claimed(posted)) return nullptr;
@@ -268,9 +268,9 @@ Transfer* Transfers::sink_of(const PipeSpan& span) {
   }
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     if (!is_it(transfer)) continue;
-    // Bytes of host memory take no pipe, and others may be copying them now.
+    // Transfers between host buffers use no pipe, and other threads may be copying this one now.
     if (!transfer->on_device) return nullptr;
-    transfer->learn();  // the source may have chosen the relay after all
+    transfer->learn();  // the source may have fallen back to the relay
     const bool has_part =
         transfer->mode != CopyMode::kStaged || (transfer->local_device && link_.device->has_slab());
     bool fits = transfer->by_pipe() && has_part && span.offset % transfer->chunk == 0 &&
@@ -287,7 +287,7 @@ bool Transfers::settle(Transfer* transfer) {
   // acquire: pairs with account() on either side; the bytes are visible.
   uint64_t word = transfer->slot->word.load(std::memory_order_acquire);
   if (slot_state(word) != SlotState::kDone || transfer->copiers > 0) return false;
-  // Lines that were filled have been drained by now: only their count is behind.
+  // All filled lines have been drained by now: only the local count lags.
   if (transfer->lines > 0) devices_.retire();
   if (transfer->lines > 0) return false;
   oh_status code = slot_status(word);
@@ -296,7 +296,7 @@ bool Transfers::settle(Transfer* transfer) {
   } else if (!transfer->failure.ok()) {
     finish(transfer, transfer->failure);
   } else {
-    // Who refuses it claims no bytes of it.
+    // A slot that is refused was claimed with a length of 0.
     const bool refused = transfer->length == 0 && transfer->request;
     const uint64_t length = refused ? transfer->request->size : transfer->length;
     finish(transfer, error(code, "%s ended the %s of %llu bytes: %s", link_.name.c_str(),
@@ -310,7 +310,7 @@ void Transfers::finish(Transfer* transfer, Status status) {
   active_.erase(transfer);
   if (transfer->on_device) {
     transfer->let_streams_pass();
-    transfer->learn();  // it may be over before we looked how it is done
+    transfer->learn();  // it may have ended before this side read its mode
     if (transfer->slot->word.load(std::memory_order_relaxed) & kSlotByWorker) {
       transfer->path = OH_PATH_WORKER;
     }
@@ -331,9 +331,9 @@ void Transfers::finish(Transfer* transfer, Status status) {
   if (transfer->owner) {
     slots_.end(transfer->index);
   } else {
-    // release: we are through with the slot (pairs with SlotTable::reclaim()).
+    // release: this side uses the slot no more; pairs with SlotTable::reclaim().
     transfer->slot->released.store(transfer->sequence, std::memory_order_release);
-    // A send from a device may wait for the slot.
+    // A send of the peer from a device may wait for a free slot.
     if (transfer->on_device) link_.wake_them = true;
   }
   transfer->import.reset();
@@ -361,7 +361,7 @@ bool Transfers::end(Transfer* transfer, const Status& status, bool give_up) {
   return true;
 }
 
-// The slot and its sequence tell whether the buffer is free, once the request has let go.
+// The slot and its sequence show later whether the buffer is still in use.
 void Transfers::orphan(Transfer* transfer) {
   transfer->let_streams_pass();
   transfer->request->doubt_peer = link_.keep_alive();
@@ -377,14 +377,14 @@ bool Transfers::is_enqueued(const Transfer& transfer) const {
 
 bool Transfers::is_over(const Transfer& transfer, bool peer_is_dead) const {
   if (transfer.copiers > 0 || (transfer.with_engine() && broken().ok())) return false;
-  // What goes through a pipe: the other side has never known where our buffer is.
+  // In a pipe transfer the peer never accesses the local buffer.
   if (transfer.by_pipe()) return link_.gone.load(std::memory_order_relaxed);
-  // Its threads have stopped when it says goodbye; its engine stops with its process.
+  // The peer's threads have stopped when it says goodbye; its engine stops with its process.
   return peer_is_dead && (!transfer.on_device || link_.process_is_dead());
 }
 
 bool Transfers::released(const std::vector<Doubt>& doubts) {
-  // A process that is gone writes no more.
+  // A dead process writes no more.
   const bool dead = link_.peer_is_dead();
   return std::ranges::all_of(doubts, [&](const Doubt& doubt) {
     if (doubt.staged) return doubt.staged->is_quiet();
@@ -424,7 +424,7 @@ bool Transfers::settle_rest() {
       any = true;
     } else if (!transfer->request && transfer->engine_copies &&
                now_ns() - transfer->looked > kEngineTime) {
-      return devices_.check(*transfer) || any;  // lets the lock go
+      return devices_.check(*transfer) || any;  // releases the lock
     }
     transfer = next;
   }
@@ -442,21 +442,21 @@ void Transfers::leave_rest() {
 }
 
 bool Transfers::fail_all(const Status& status, bool peer_is_dead) {
-  // What was claimed meanwhile is active then.
+  // A slot that was claimed meanwhile becomes active.
   while (Transfer* transfer = posted_.front()) withdraw(transfer, OH_ERR_PEER_LOST);
   bool copying = false;
   devices_.retire(active_);
   for (Transfer* transfer = active_.front(); transfer;) {
     Transfer* next = active_.next(transfer);
     if (transfer->failure.ok()) transfer->failure = status;
-    transfer->stop(OH_ERR_PEER_LOST);  // to the other side the link is lost, for whatever reason
+    transfer->stop(OH_ERR_PEER_LOST);  // the peer sees a lost link, whatever the reason
     if (!settle(transfer)) {
       Request* request = transfer->request;
       bool recent = transfer->with_engine() && now_ns() - transfer->looked < kEngineTime;
       if (transfer->copiers > 0 || recent) {
         copying = true;
       } else if (is_over(*transfer, peer_is_dead)) {
-        finish(transfer, status);  // the missing chunks were the peer's, which copies no more
+        finish(transfer, status);  // the missing chunks were the peer's, which no longer copies
       } else if (request) {
         orphan(transfer);
         link_.finish(*request, error(OH_ERR_IN_DOUBT, "%s; %s may still touch the buffer",

@@ -23,8 +23,8 @@ class Copies {
   Copies& operator=(const Copies&) = delete;
   CopyTicket& ticket() { return ticket_; }
 
-  // Enqueues a copy, at once or with others; with the last one of the operation, all of them.
-  // `by_kernel`: a kernel may access the memory of both sides.
+  // Enqueues a copy, or collects it for a kernel. `last`: enqueues everything collected, too.
+  // `by_kernel`: a kernel may access the memory of both ends.
   Status add(const kernels::BatchBlock& block, bool by_kernel, bool last) {
     const bool alone = last && !collecting();
     if (alone || !by_kernel || block.size > kLongestForKernel || !take_buffer()) {
@@ -41,7 +41,7 @@ class Copies {
 
  private:
   bool collecting() const { return buffers_[turn_] && buffers_[turn_]->count() > 0; }
-  // Whether there is a buffer to collect in. Without a second one the first takes all turns.
+  // Whether there is a buffer to collect in. Without a second buffer the first is used every time.
   bool take_buffer() {
     if (!may_collect_) return false;
     if (!buffers_[turn_]) buffers_[turn_] = device_.take_batch_buffer();
@@ -49,7 +49,7 @@ class Copies {
     may_collect_ = buffers_[turn_] != nullptr;
     return may_collect_;
   }
-  // Launches the kernel for what has been collected.
+  // Launches the kernel for the collected blocks.
   Status flush() {
     if (!collecting()) return {};
     BatchBuffer& buffer = *buffers_[turn_];
@@ -63,11 +63,11 @@ class Copies {
   bool may_collect_ = true;
   std::unique_ptr<BatchBuffer> buffers_[2];  // one is filled while the device reads the other
   int turn_ = 0;
-  // Blocks: the first kernel soon, so that the device works while the rest is prepared.
+  // In blocks. The first launch comes early, so that the device works while the rest is prepared.
   size_t launch_at_ = 1024;
 };
 
-// A block as the device reaches both sides. OH_ERR_RANGE: it is outside of what is mapped.
+// The addresses of a block for the device. OH_ERR_RANGE: the block lies outside of the mapping.
 Result<kernels::BatchBlock> placed(const Part& part, const Block& block, bool put) {
   uint64_t there = part.target.base + block.remote_offset;
   if (part.import) {
@@ -108,7 +108,7 @@ Estimate estimate_engine(const LinkFacts& facts, const Ends& ends) {
   return estimate;
 }
 
-// Whether there is a kernel for what the movement is: many blocks, or a small one for the worker.
+// Whether a kernel exists for the movement: many blocks, or a small one for the worker.
 bool EnginePath::wants_kernels(const Movement& movement) const {
   if (!is_one_block(movement)) return link_.device->gpu().kernels().batch() != nullptr;
   return link_.device->worker() && movement.parts.front().target.imported &&
@@ -118,14 +118,16 @@ bool EnginePath::wants_kernels(const Movement& movement) const {
 bool EnginePath::admits_kernels(const Part& part) const {
   cuda::Gpu& gpu = link_.device->gpu();
   if (!part.local.near || !part.target.on_device) return false;
-  // This queries every piece of the memory. The export is kept, and messages need it, too.
+  // This queries the driver for every chunk of the memory. The export is kept, and messages need
+  // it, too.
   if (!find_export(gpu, &part.local).ok()) return false;
-  // An import stays mapped for our device while we hold it.
+  // The local device can access an import for as long as the part holds it.
   return part.local.exported->for_kernels &&
          (part.target.imported || kernels_reach(gpu, part.target.base, part.target.length));
 }
 
-// Within the process the worker is not faster than the engine.
+// The worker if the movement is one small block, else null. Within one process the worker is not
+// faster than the engine.
 Worker* EnginePath::worker_for(const Movement& movement) const {
   const bool small =
       is_one_block(movement) && movement.parts.front().import && movement.bytes <= Worker::kLongest;
@@ -136,7 +138,7 @@ Result<oh_path> EnginePath::copy(const Movement& movement) {
   const oh_path path = link_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
   const bool wanted = wants_kernels(movement);
   bool all = wanted;
-  std::vector<bool> admitted;  // of several parts
+  std::vector<bool> admitted;  // only for several parts
   if (movement.parts.size() == 1) {
     all = wanted && admits_kernels(movement.parts.front());
   } else if (wanted) {

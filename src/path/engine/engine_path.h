@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EnginePath: puts and gets of device memory that our engine reaches. The calling thread sets the
-// engine to work, or for many blocks a kernel, for small ones the GPU's worker, and waits for the
-// word behind the last one.
+// EnginePath: puts and gets that involve device memory and whose two ends the local engine reaches.
+// The calling thread enqueues copies at the engine, launches a kernel for many blocks, or passes a
+// small block to the GPU's worker. Then it waits for the word that the device writes after the last
+// copy.
 //
 // Threading: any thread.
 #pragma once

@@ -74,8 +74,8 @@ bool FramesPath::push_get(Operation& operation) {
   return operation.block == operation.blocks.size();
 }
 
-// Frames on the wire stay there, and a late answer is ignored. An Abort ends a put that is half on
-// the wire, or the target would take the next frames for its rest.
+// Frames that were sent cannot be revoked, and a late answer is ignored. An Abort ends a put block
+// that is partly sent: otherwise the target would take the next frames for its rest.
 bool FramesPath::cancel(Operation& operation, const Status& status, bool give_up) {
   if (operation.kind == OpKind::kPut && operation.offset > 0) {
     Frame frame;
@@ -129,7 +129,7 @@ Status FramesPath::on_frame(const Frame& frame) {
   }
 }
 
-// Answers the other side's gets.
+// Answers the peer's gets.
 bool FramesPath::answer() {
   bool any = false;
   while (!serving_.empty() && link_.outbox.empty()) {
@@ -153,7 +153,7 @@ Status FramesPath::on_put(const Frame& frame) {
   arriving_.length = frame.length;
   arriving_.flush = (frame.flags & kFlush) != 0;
   arriving_.status = before;
-  // The region was valid when the channel placed the bytes, and all of them are there.
+  // The region was valid when the channel placed the bytes, and all of them have arrived.
   if (frame.placed && frame.payload_size == frame.length) return place(frame);
   arriving_.region = regions_.find(frame.region, frame.tag);
   if (!arriving_.region) {
@@ -183,7 +183,7 @@ Status FramesPath::on_data(const Frame& frame) {
   return place(frame);
 }
 
-// Takes in the next bytes of the put that is arriving.
+// Copies the next bytes of the arriving put into the region.
 Status FramesPath::place(const Frame& frame) {
   if (arriving_.region && !frame.placed) {
     frame.copy_payload(arriving_.region->base + arriving_.position + arriving_.received,
@@ -196,7 +196,7 @@ Status FramesPath::place(const Frame& frame) {
   return {};
 }
 
-// The rest of the put that is arriving will not come.
+// The peer has aborted the put that is arriving: its rest will not arrive.
 void FramesPath::on_abort(const Frame& frame) {
   if (frame.op != arriving_.op) return;
   arriving_.region.reset();
@@ -222,7 +222,7 @@ Status FramesPath::on_get(const Frame& frame) {
   return {};
 }
 
-// Pushes some of the answer; true when all of it is on the wire.
+// Pushes more of the answer. True when all of it is pushed.
 bool FramesPath::serve(Serving& serving) {
   for (size_t i = 0; i < frames_at_once() && serving.sent < serving.length; ++i) {
     Frame frame;

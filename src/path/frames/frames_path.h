@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FramesPath: puts and gets of host memory as messages, first in, first out: where neither side
-// reaches the other's memory. The target's progress does the copy.
+// FramesPath: puts and gets of host memory as frames of the channel, in FIFO order, where the
+// initiator cannot reach the target's memory. The target's progress copies the bytes.
 //
 //   initiator of a put                      target
 //   kPut: block, kData ... ────────────────▶ copies to the region
-//   the last block: kFlush                 ◀─ kAck: op, how all of it went
+//   the last block: kFlush                 ◀─ kAck: op, status of all blocks
 //
 //   initiator of a get
 //   kGet: block ───────────────────────────▶ checks it
-//                                          ◀─ kData, kReply: bytes of the block; or kAck: why not
+//                                          ◀─ kData, kReply: bytes of the block; or kAck: error
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -42,7 +42,7 @@ class FramesPath final : public Path {
   void fail_all() override { serving_.clear(); }
 
  private:
-  // A get of the other side that we answer.
+  // A block of a peer's get that this side answers.
   struct Serving {
     uint64_t op;
     uint64_t block;
@@ -51,7 +51,7 @@ class FramesPath final : public Path {
     uint64_t length;
     uint64_t sent;
   };
-  // The put of the other side that is arriving; there is one at a time.
+  // The block of a peer's put that is arriving; one at a time.
   struct Arriving {
     uint64_t op = 0;
     std::shared_ptr<RegionRecord> region;
@@ -59,10 +59,10 @@ class FramesPath final : public Path {
     uint64_t length = 0;
     uint64_t received = 0;
     bool flush = false;
-    oh_status status = OH_OK;  // of all blocks of this op so far
+    oh_status status = OH_OK;  // of this op's blocks so far
   };
 
-  // Over UCX the buffers that they are packed into are the bound.
+  // Over UCX the packer's buffers limit a turn, not the number of frames.
   size_t frames_at_once() const { return link_.ucx ? 4096 : 32; }
   size_t part_of(uint64_t size, uint64_t left) const {
     return link_.ucx ? link_.ucx->packer().part_of_list(left)

@@ -98,14 +98,14 @@ void RemoteKeys::leave(RemoteKey& key) {
 
 std::shared_ptr<RemoteKey> RemoteKeys::on_retired(const Frame& frame) {
   std::shared_ptr<RemoteKey> key = find(frame.region, frame.tag);
-  // We may have released the key already: KeyGone is on its way.
+  // This side may have released the key already: its KeyGone is in flight.
   if (!key || !key->key) return nullptr;
   key->retired = true;
   if (key->state == RemoteKey::State::kHeld) leave(*key);
   return key;
 }
 
-// True when the key has been given back.
+// Releases the key once a flush is over. True when it is released.
 bool RemoteKeys::let_go(RemoteKey& key) {
   if (!key.flush) key.flush = rma_->flush();
   if (!key.flush->is_over()) return false;
@@ -139,7 +139,7 @@ bool RemoteKeys::progress() {
   for (auto next = keys_.begin(); next != keys_.end();) {
     auto at = next++;
     std::shared_ptr<RemoteKey>& key = at->second;
-    // Operations that still use it hold it, too.
+    // Operations that still use a key hold a reference to it.
     if (key->state != RemoteKey::State::kLeaving || key.use_count() > 1 || !let_go(*key)) continue;
     any = true;
     --leaving_;
@@ -227,7 +227,7 @@ bool RemoteKeys::has_left(const RegionRecord& region) const {
 
 void RemoteKeys::on_gone(const Frame& frame) { given_.erase(frame.tag); }
 
-// The link has ended: no put or get comes in any more, none of ours begins.
+// The link has ended: no remote put or get arrives any more, and no local one begins.
 void RemoteKeys::fail_all() {
   if (!rma_) return;
   given_.clear();

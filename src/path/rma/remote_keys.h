@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RemoteKeys: keys of regions, which UCX needs to put and get. Over UCX only. Until a key has
-// arrived, and where there is none, operations travel as messages.
+// RemoteKeys: the keys of regions that puts and gets by UCX RMA need. Over UCX only. Without a key
+// operations travel as messages; with RmaUse::kOn they wait for a key that was requested.
 //
 //   initiator                               owner
-//     attach:               KeyWanted  -->    its region? maps it, once for all peers
-//     ASKED                       Key  <--    the key, or why there is none
+//     attach:               KeyWanted  -->    valid region: maps it, once for all peers
+//     ASKED                       Key  <--    the key, or an error
 //     HELD: puts and gets by UCX
-//     LEAVING: begins none  RetireKey  <--    deregister: waits
+//     LEAVING: no new ops   RetireKey  <--    deregister: waits
 //     all flushed: releases    KeyGone  -->   unmaps when the last peer has released it
 //
 //   ASKED ─▶ HELD ─▶ LEAVING ─▶ gone          detaching the last handle leads to LEAVING, too
@@ -16,7 +16,7 @@
 //    └─▶ REFUSED ◀────────┘
 //           └──────────────────▶ gone
 //
-// Threading: guarded by the link's lock, but for map_region().
+// Threading: guarded by the link's lock, except map_region().
 #pragma once
 
 #include <deque>
@@ -30,66 +30,70 @@
 
 namespace oh {
 
-// A key of the other side's region.
+// The key of a remote region.
 struct RemoteKey {
   enum class State { kAsked, kHeld, kLeaving, kRefused };
 
   uint32_t region = 0;
   uint64_t version = 0;
   State state = State::kAsked;
-  bool retired = false;   // the other side revokes it
-  uint32_t attached = 0;  // handles of our user's
+  bool retired = false;   // the peer has revoked it
+  uint32_t attached = 0;  // handles that the local user holds
   ucx::RemoteKey key = nullptr;
-  std::shared_ptr<InFlight> flush;  // behind all that used it
+  std::shared_ptr<InFlight> flush;  // issued after all operations that used the key
 };
 
-// Maps a region of ours for UCX, or finds that it is mapped. Any thread, without the link's lock.
+// Maps a local region for UCX, or returns its mapping if it has one. Any thread, without the link's
+// lock.
 Result<std::shared_ptr<UcxMapping>> map_region(const RegionRecord& region,
                                                const UcxContext& context);
 
 class RemoteKeys {
  public:
-  // Of one link, in either direction.
+  // Most keys of local regions that the peer of one link may hold or request.
   static constexpr size_t kMost = 4096;
 
   explicit RemoteKeys(Link& link) : link_(link) {}
   ~RemoteKeys() { fail_all(); }
-  // Over UCX. Keys are requested and granted from now on, if `use` and the link are for it.
+  // Called over UCX: keys are requested and granted from now on, if `use` and the link's transport
+  // allow it.
   void open(UcxChannel& channel, RmaUse use);
   bool is_open() const { return rma_ != nullptr; }
   UcxRma& rma() { return *rma_; }
   RmaUse use() const { return use_; }
 
-  // Our user's handles of a region of the other side.
+  // Count the local user's handles of a remote region. The first one requests its key; the key is
+  // released after the last one.
   void attach(uint32_t region, uint64_t version);
   void detach(uint64_t version);
-  // Null: none was requested.
+  // Null: no key was requested.
   std::shared_ptr<RemoteKey> find(uint32_t region, uint64_t version) const;
 
-  // Sends answers, and releases keys that nothing uses any more.
+  // Sends granted keys, and releases keys that nothing uses any more.
   bool progress();
   bool idle() const { return wanted_.empty() && answers_.empty() && leaving_ == 0; }
   void fail_all();
 
-  // A region of ours that a peer wants and that is not being mapped yet: the caller maps it, and
-  // reports the result by mapped(). Null: none.
+  // The next local region whose key the peer has requested. The caller maps it and passes the
+  // result to mapped(). Null: none, or one is being mapped.
   std::shared_ptr<RegionRecord> next_to_map();
   void mapped(const std::shared_ptr<RegionRecord>& region, bool valid,
               Result<std::shared_ptr<UcxMapping>> mapping);
-  // The region is retired: no key of it is granted, and the peer is to release the one it has.
+  // The region is retired: grants no key of it, and asks the peer to release the one it holds.
   void retire(const RegionRecord& region);
-  // Whether it has.
+  // Whether the peer holds no key of the region, and no thread maps it.
   bool has_left(const RegionRecord& region) const;
 
-  // `region` is null where there is none of that name.
+  // `region`: null if no such region is valid.
   Status on_wanted(const Frame& frame, std::shared_ptr<RegionRecord> region);
   Status on_key(const Frame& frame);
-  // The key that is revoked, so that nothing more begins with it; null: we have none.
+  // Returns the revoked key, with which the caller must begin no more operations. Null: this side
+  // holds none.
   std::shared_ptr<RemoteKey> on_retired(const Frame& frame);
   void on_gone(const Frame& frame);
 
  private:
-  // A region of ours whose key the peer has.
+  // A local region whose key was granted to the peer.
   struct Given {
     std::shared_ptr<RegionRecord> region;
     std::shared_ptr<UcxMapping> mapping;
@@ -107,8 +111,8 @@ class RemoteKeys {
   size_t leaving_ = 0;
   std::map<uint64_t, Given> given_;
   std::deque<std::shared_ptr<RegionRecord>> wanted_;
-  std::shared_ptr<RegionRecord> mapping_;  // while a thread of ours maps it
-  std::deque<uint64_t> answers_;           // versions of those given, whose key is not sent yet
+  std::shared_ptr<RegionRecord> mapping_;  // while a local thread maps it
+  std::deque<uint64_t> answers_;           // versions of granted keys that are not sent yet
 };
 
 }  // namespace oh

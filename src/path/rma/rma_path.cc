@@ -58,7 +58,7 @@ bool RmaPath::push(Operation& operation) {
   return true;
 }
 
-// Flushes what was issued, and ends what is over.
+// Flushes puts that are fully issued, and completes operations that are over.
 bool RmaPath::progress() {
   bool any = keys_.progress();
   if (in_flight_.empty()) return any;
@@ -72,8 +72,8 @@ bool RmaPath::progress() {
       any = true;
     }
     if (!operation->in_flight->is_over()) continue;
-    // End the request of a failed operation. The operation stays for its signals: pieces that were
-    // issued still arrive.
+    // Complete the request of a failed operation. The operation stays until the pieces that were
+    // issued have arrived: signals behind it wait for them.
     if (!operation->failure.ok() && operation->in_flight->code == ucx::kOk) {
       end_request(link_, *operation, operation->failure);
     }
@@ -100,15 +100,15 @@ bool RmaPath::has_begun(const Operation& operation) {
   return operation.in_flight && !operation.in_flight->is_over();
 }
 
-// At the operation's deadline. False: UCX still uses the buffer, and may end soon.
+// Called at the operation's deadline. False: UCX still uses the buffer.
 bool RmaPath::cancel(Operation& operation, const Status& status, bool give_up) {
-  if (operation.failure.ok()) operation.failure = status;  // no more is given to UCX
+  if (operation.failure.ok()) operation.failure = status;  // no more pieces are issued
   if (!operation.in_flight->is_over()) {
     if (!give_up) return false;
     leave_in_doubt(operation, status);
   }
   if (operation.kind == OpKind::kPut && operation.begun()) {
-    // The operation stays until a flush behind it is over.
+    // The operation stays until its flush is over.
     end_request(link_, operation, status);
   } else {
     events_.moved(operation, status);
@@ -144,7 +144,7 @@ Status RmaPath::on_frame(const Frame& frame) {
     case FrameType::kKey:
       return keys_.on_key(frame);
     case FrameType::kRetireKey: {
-      // Operations that UCX has as a whole end as usual.
+      // Operations that are fully issued to UCX complete as usual.
       const std::shared_ptr<RemoteKey> key = keys_.on_retired(frame);
       if (key && pushing_ && pushing_->key == key) {
         pushing_->failure = error(OH_ERR_RETIRED, "%s has deregistered the region, or dropped it",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RmaPath: puts and gets by UCX's remote memory access, straight from and to the user's memory. A
-// put has ended when a flush behind its last block has; what was issued until then shares one.
+// RmaPath: puts and gets by UCX RMA, directly from and to the user's memory. A put completes when a
+// flush issued after its last block completes. Puts that need one at the same time share it.
 //
 //   push(): pieces to UCX, as far as there is room ──▶ in flight ──▶ flush (of a put) ──▶ moved()
 //
@@ -46,7 +46,7 @@ class RmaPath final : public Path {
   void fail_all() override { keys_.fail_all(); }
 
  private:
-  // What one turn has given to UCX: others have theirs.
+  // What this turn has issued to UCX. The limits leave time for other work.
   struct Turn {
     static constexpr size_t kMostPieces = 64;
     static constexpr uint64_t kMostBytes = 4 << 20;
@@ -57,8 +57,8 @@ class RmaPath final : public Path {
   void leave_in_doubt(Operation& operation, const Status& status);
 
   RemoteKeys keys_;
-  Operation* pushing_ = nullptr;       // begun, and not all with UCX
-  std::vector<Operation*> in_flight_;  // all with UCX
+  Operation* pushing_ = nullptr;       // begun, not fully issued to UCX
+  std::vector<Operation*> in_flight_;  // fully issued to UCX
   Turn turn_;
 };
 

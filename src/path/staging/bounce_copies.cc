@@ -8,7 +8,7 @@ namespace oh {
 uint8_t* BounceCopies::place(Request& request, uint64_t length) {
   if (!request.on_device) return request.data;
   DeviceMemory& memory = request.device;
-  // It may have a bounce buffer of a message that was withdrawn.
+  // The request may still have the bounce buffer of a message that was withdrawn.
   if (!memory.bounce || memory.bounce_size < length) {
     memory.bounce.reset(new uint8_t[length]);
     memory.bounce_size = length;
@@ -23,7 +23,7 @@ void BounceCopies::add(Request* request) {
 }
 
 bool BounceCopies::progress() {
-  // Ended copies are erased here only, where no other thread uses them.
+  // Erase ended copies here, where no other thread uses them.
   std::erase_if(copies_, [](const BounceCopy& other) { return !other.request && !other.busy; });
   for (auto copy = copies_.begin(); copy != copies_.end(); ++copy) {
     if (!has_work(*copy)) continue;
@@ -49,7 +49,7 @@ bool BounceCopies::end_copied(BounceCopy& copy) {
   return true;
 }
 
-// Asks how the engine is doing. After a failure an idle stream ends what was enqueued.
+// Queries the stream. After a failure the part that was enqueued is over when the stream is idle.
 bool BounceCopies::check(BounceCopy& copy) {
   copy.busy = true;
   Result<bool> idle = link_.without_lock([&] { return copy.ticket.check(); });
@@ -85,7 +85,7 @@ bool BounceCopies::start(BounceCopy& copy) {
   if (!status.ok() && !copy.ticket.is_open()) {
     end(copy, status);
   } else {
-    copy.failure = status;  // it ends once the engine is through with what it got
+    copy.failure = status;  // completes once the engine has finished the enqueued part
   }
   return true;
 }

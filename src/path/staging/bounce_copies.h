@@ -4,7 +4,7 @@
 // whose buffer is on a device. They wait in a bounce buffer until earlier work on the receive's
 // buffer is done; then the engine copies them to the device.
 //
-// Threading: guarded by the link's lock, but for calls to the driver, which are made without it.
+// Threading: guarded by the link's lock; driver calls are made without it.
 #pragma once
 
 #include <list>
@@ -18,25 +18,26 @@ class BounceCopies {
  public:
   explicit BounceCopies(Link& link) : link_(link) {}
 
-  // Where the bytes of a message of `length` go: into the bounce buffer, or to host memory
+  // Where the channel places a message of `length` bytes: the bounce buffer, or host memory
   // directly.
   static uint8_t* place(Request& request, uint64_t length);
-  // All bytes have arrived. The request's result is filled in; it ends once they are copied.
+  // Called when all bytes have arrived and the request's result is set. The request completes once
+  // they are copied.
   void add(Request* request);
   bool progress() OH_NO_THREAD_ANALYSIS;
   bool empty() const { return copies_.empty(); }
-  // Ends a request whose copy has not begun; false when it is not here or has begun.
+  // Completes a request whose copy has not begun. False: it has begun, or the request is not here.
   bool cancel(Request* request, const Status& status);
-  // When the link is closed from here: ends those that have not begun. False while the device still
-  // copies one.
+  // Called when this side closes the link: ends copies that have not begun. False while a thread or
+  // the device still works on one.
   bool fail_all(const Status& status);
 
  private:
   struct BounceCopy {
     Request* request;
-    CopyTicket ticket = {};  // open: the device copies
-    Status failure = {};     // only some of the copy was enqueued
-    bool busy = false;       // a thread works on it
+    CopyTicket ticket = {};  // open while the device copies
+    Status failure = {};     // set if only part of the copy was enqueued
+    bool busy = false;       // a thread uses it without the lock
   };
   bool has_work(const BounceCopy& copy) const;
   // Each returns whether something happened; all but end_copied() release the lock.

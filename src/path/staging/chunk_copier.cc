@@ -8,9 +8,10 @@
 namespace oh {
 namespace {
 
-constexpr size_t kForKernel = 4;  // pieces: the engine copies fewer
+constexpr size_t kForKernel = 4;  // pieces; the engine copies fewer
 
-// The pieces of bytes [begin, end) of the request: visit(memory, offset within them, size).
+// Calls visit(memory, offset from `begin`, size) for each piece of bytes [begin, end) of the
+// request.
 template <typename Visit>
 Status for_each_piece(const Request& request, uint64_t begin, uint64_t end, Visit visit) {
   const Block whole{request.data, 0, end};
@@ -37,7 +38,7 @@ bool is_there(const cuda::Driver& driver, const GpuExport& exported) {
 
 }  // namespace
 
-// Whether our kernel is faster, and may access the memory.
+// Whether the batch kernel is faster than the engine, and may access the memory.
 bool ChunkCopier::is_for_kernel(const Request& request) const {
   const GpuExport* exported = request.device.exported.get();
   return request.run.blocks().size() >= kForKernel && link_.gpu->kernels().batch() && exported &&

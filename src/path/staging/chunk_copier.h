@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ChunkCopier: copies chunks between the memory of a request and bounce buffers: by the engine,
-// piece by piece, or where many small blocks are gathered or scattered, by the kernel of the
-// batches.
+// ChunkCopier: copies chunks between a request's memory and bounce buffers: by the engine, piece by
+// piece, or by the batch kernel where it gathers or scatters many small blocks.
 //
 // Threading: prepare() and recycle() under the link's lock, copy() without it.
 #pragma once
@@ -21,11 +20,11 @@ class ChunkCopier {
   using Chunk = StagingTransfer::Chunk;
   explicit ChunkCopier(const Link& link) : link_(link) {}
 
-  // Before copy(): a list for the chunk's blocks, where one is idle and a kernel copies them.
+  // Called before copy(): gives the chunk an idle list for its blocks, if a kernel copies them.
   void prepare(const Request& request, Chunk& chunk);
-  // Enqueues the copies of a chunk, and the write of its value behind them.
+  // Enqueues the copies of a chunk, followed by the write of its value.
   Status copy(StagingTransfer& transfer, Chunk& chunk);
-  // The chunk is not used any more.
+  // Takes back the list of a chunk that is no longer used.
   void recycle(Chunk& chunk);
 
  private:
@@ -36,7 +35,8 @@ class ChunkCopier {
 
   const Link& link_;
   std::vector<std::unique_ptr<BatchBuffer>> lists_;  // idle
-  // That may still be made; far below 0: none can be. Relaxed: a count, nothing is ordered by it.
+  // Lists that may still be created; far below 0 once a creation has failed. Relaxed: a plain count
+  // that orders nothing.
   std::atomic<int> lists_left_{kMostLists};
 };
 

@@ -5,11 +5,11 @@
 
 namespace oh {
 namespace {
-constexpr size_t kMostBlocks = 512;              // of a run
-constexpr uint64_t kMostBytes = 1 << 20;         // of one of several blocks
-constexpr size_t kRunsUnderWay = 256;            // of ours over a link
-constexpr size_t kMostServed = 16 * 1024;        // a run cancelled there may be under way here
-constexpr size_t kEntry = 2 * sizeof(uint64_t);  // of the list: offset, length
+constexpr size_t kMostBlocks = 512;              // per run
+constexpr uint64_t kMostBytes = 1 << 20;         // per run of several blocks
+constexpr size_t kRunsUnderWay = 256;            // local runs per link
+constexpr size_t kMostServed = 16 * 1024;        // runs that the peer cancelled may still be served
+constexpr size_t kEntry = 2 * sizeof(uint64_t);  // bytes per block of the list: offset, length
 }  // namespace
 
 Estimate estimate_staging(const LinkFacts& facts, const Ends& ends) {
@@ -21,13 +21,13 @@ Estimate estimate_staging(const LinkFacts& facts, const Ends& ends) {
   return estimate;
 }
 
-// Device memory needs our progress.
+// Local device memory needs local progress.
 Status StagingPath::admit(const LocalBuffer& local, bool) {
   if (local.on_device) link_.serve();
   return {};
 }
 
-// The next blocks of an operation, as many as go together.
+// A run of the operation's next blocks, as many as fit.
 Request* StagingPath::next_run(Operation& operation) {
   std::span<const Block> blocks = operation.blocks.subspan(operation.block);
   uint64_t size = blocks.front().size;
@@ -42,7 +42,7 @@ Request* StagingPath::next_run(Operation& operation) {
   return run;
 }
 
-// Offers more runs; true when none is left to be offered.
+// Offers more runs. True when all are offered.
 bool StagingPath::push(Operation& operation) {
   while (operation.failure.ok() && operation.block < operation.blocks.size()) {
     if (under_way() >= kRunsUnderWay) return false;
@@ -72,18 +72,18 @@ bool StagingPath::push(Operation& operation) {
       give_back(run);
       return false;
     }
-    streams_.await_cts(run);  // a get's waits for an Rts
+    streams_.await_cts(run);  // a get waits for its Rts
     is_under_way(operation, run);
     operation.block += blocks.size();
   }
   return true;
 }
 
-// A get of ours can be fetched.
+// The target is ready to send a run of a local get.
 Status StagingPath::on_ready(const Frame& frame) {
   Request* run = link_.ops.find(frame.tag);
   if (!run) {
-    // We cancelled it: the other side drops it, too.
+    // The run was cancelled here: the target must drop it, too.
     reject_message(link_, frame.op, OH_ERR_CANCELLED, 0);
     return {};
   }
@@ -145,8 +145,8 @@ Status StagingPath::on_frame(const Frame& frame) {
 
 // ---- The target's side ------------------------------------------------------------------------
 
-// The run of a frame, checked against the region. OH_ERR_PROTOCOL: no correct peer sends such a
-// frame.
+// Creates the run that a frame describes, checked against the region. OH_ERR_PROTOCOL: no correct
+// peer sends such a frame.
 Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& region) {
   auto blocks = std::make_shared<std::vector<Block>>();
   Reader reader({frame.payload, frame.payload_size});
@@ -179,7 +179,7 @@ Result<Request*> StagingPath::run_of(const Frame& frame, const RegionRecord& reg
   return run;
 }
 
-// The other side begins a run on a region of ours.
+// The peer begins a run on a local region.
 Status StagingPath::on_run(const Frame& frame) {
   const bool put = frame.type == FrameType::kPut;
   if (served() >= kMostServed) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagingPath: puts and gets between hosts where a device takes part. Blocks travel in runs, each
-// like a message that needs no receive: staging pipelines copy, and the target's progress is
-// needed. Where either side is host memory, no part of a run crosses the border of a block.
+// StagingPath: puts and gets between hosts that involve device memory. Blocks travel in runs. A run
+// is like a message that needs no receive: staging pipelines copy it, and the target's progress is
+// needed. If either end is host memory, no part of a run crosses a block boundary.
 //
 //   initiator of a put                            target
 //   kPut, kStaged: op, the blocks ─────────────▶ checks them; Cts, Data ... as of a message
-//                                                ◀─ kAck: op, they are there; or why not
+//                                                ◀─ kAck: op, done or error
 //   initiator of a get
 //   kGet, kStaged: op, the blocks ─────────────▶ checks them: kRts, kOneSided: tag = op, its op;
-//                                                  or kAck: why not
-//   Cts, Data ... as of a message                  kAbort: why it does not go on
+//                                                  or kAck: error
+//   Cts, Data ... as of a message                  kAbort: error
 //
 // Threading: guarded by the link's lock.
 #pragma once
@@ -24,18 +24,20 @@ namespace oh {
 
 Estimate estimate_staging(const LinkFacts& facts, const Ends& ends);
 
-// The streams of messages carry the bytes of a run, at either end.
+// The message streams, which carry the bytes of runs on both sides.
 class RunStreams {
  public:
   virtual ~RunStreams() = default;
-  // A run that we send, or one that we receive as the other side's `op`.
+  // Starts a run that waits for the peer's next frame, or one that this side receives as the peer's
+  // `op`.
   virtual void await_cts(Request* run) = 0;
   virtual Status begin_incoming(Request* run, uint64_t op) = 0;
-  // The other side refuses it.
+  // The peer has refused the run.
   virtual void refuse(Request* run, const Status& why) = 0;
-  // False: part of it is in flight and cannot be cancelled; `give_up` leaves that in doubt.
+  // Cancels a local run. False: part of it is in flight and cannot be revoked; with `give_up` its
+  // buffer is left in doubt instead.
   virtual bool cancel(Request* run, const Status& status, bool give_up) = 0;
-  // The same of a run that the other side waits for.
+  // The same for a run that serves the peer.
   virtual bool stop(Request* run, const Status& why) = 0;
 };
 
@@ -52,7 +54,7 @@ class StagingPath final : public PiecewisePath {
   bool has_left() override;
 
  private:
-  // What may still access memory of a region, though its run has ended.
+  // Accesses to a region's memory that may outlive their run.
   struct Leaving {
     uint32_t region;
     uint64_t version;
@@ -70,7 +72,7 @@ class StagingPath final : public PiecewisePath {
 
   RunStreams& streams_;
   std::vector<Leaving> leaving_;
-  Bytes list_;  // of the frame at hand
+  Bytes list_;  // block list of the frame that is being sent
 };
 
 }  // namespace oh

@@ -8,7 +8,7 @@
 
 namespace oh {
 namespace {
-// Transfers without a buffer that one call looks at: there may be thousands.
+// Transfers without a buffer that one call checks: thousands may exist.
 constexpr size_t kLooksAtIdle = 16;
 }  // namespace
 
@@ -16,7 +16,8 @@ StagingPipeline::~StagingPipeline() {
   for (List* list : {&holding_, &idle_[0], &idle_[1]}) {
     for (const std::shared_ptr<StagingTransfer>& transfer : *list) {
       if (reap(*transfer)) continue;
-      // The channel, or a device that never answered, still uses its buffers: they are not reused.
+      // The channel, or a device that never answered, still uses its buffers: leak them and the
+      // pool, so that they are never reused.
       (void)new std::shared_ptr<StagingPool>(link_.staging);
       for (StagingTransfer::Chunk& chunk : transfer->chunks) (void)chunk.list.release();
     }
@@ -37,7 +38,7 @@ StagedCopy& StagingPipeline::begin(Request* request, StagingDirection direction,
   transfer.length = length;
   link_.count_polled(1);
   transfer.counted = true;
-  link_.wake_me = true;  // a thread that sleeps is to poll
+  link_.wake_me = true;  // a sleeping thread must poll now
   return transfer;
 }
 
@@ -89,7 +90,7 @@ bool StagingPipeline::progress() {
     if (!transfer.request && reap(transfer)) {
       holding_.erase(at);
     } else if (transfer.chunks.empty() && !transfer.busy) {
-      // Transfers that have begun go on before others begin.
+      // Transfers that have begun come before new ones.
       List& idle = idle_of(transfer);
       transfer.holds = false;
       idle.splice(idle.begin(), holding_, at);
@@ -110,7 +111,7 @@ bool StagingPipeline::progress() {
 }
 
 // Transfers with buffers come first; the others take turns. One that waits for earlier work, or for
-// the other side, must not block the rest.
+// the peer, must not block the rest.
 bool StagingPipeline::take_more(StagingDirection direction) {
   auto wants = [&](const std::shared_ptr<StagingTransfer>& transfer) {
     return transfer->direction == direction && next_step(*transfer) == Step::kTake;
@@ -136,7 +137,7 @@ bool StagingPipeline::take_more(StagingDirection direction) {
   return false;
 }
 
-// Takes in what the engine has done since the last call.
+// Handles the chunks that the engine has copied since the last call.
 bool StagingPipeline::settle(StagingTransfer& transfer) {
   if (!transfer.update_copied()) return false;
   if (!transfer.receives()) return true;
@@ -173,7 +174,7 @@ bool StagingPipeline::check(StagingTransfer& transfer) {
   transfer.busy = true;
   Result<bool> idle = link_.without_lock([&] { return transfer.ticket.check(); });
   transfer.busy = false;
-  // After a failure only some copies were enqueued: an idle stream ends them.
+  // After a failure only some copies were enqueued: they are over when the stream is idle.
   if (idle.ok() && (transfer.failure.ok() || !*idle)) return false;
   transfer.ticket.write_off();
   if (!idle.ok()) stop(transfer, idle.status());
@@ -206,7 +207,7 @@ bool StagingPipeline::take_buffer(StagingTransfer& transfer) {
     status = taken.status();
     if (!taken.ok()) return {};
     if (!taken->data || is_open) return *taken;
-    // A stream of its own: copies of different messages pass each other.
+    // A stream per message: a message's copies do not wait for those of another.
     Result<CopyTicket> opened = CopyTicket::open(*link_.gpu);
     status = opened.status();
     if (opened.ok()) {
@@ -227,7 +228,7 @@ bool StagingPipeline::take_buffer(StagingTransfer& transfer) {
   return true;
 }
 
-// Lets the sender go on to the end of the last buffer.
+// Grants the sender all bytes up to the end of the last buffer.
 void StagingPipeline::grant(const StagingTransfer& transfer) {
   const StagingTransfer::Chunk& last = transfer.chunks.back();
   if (link_.ucx) link_.ucx->targets().post(transfer.op, last.buffer.data, last.begin, last.size);
@@ -273,7 +274,7 @@ Request* StagingPipeline::stopped(StagingDirection direction) {
   return found;
 }
 
-// Gives everything back, if neither engine nor channel uses it any more.
+// Returns all buffers to the pool. False while the engine or the channel uses them.
 bool StagingPipeline::reap(StagingTransfer& transfer) {
   if (!transfer.is_quiet() || (transfer.in_flight && !transfer.in_flight->is_over())) return false;
   if (transfer.receives() && link_.ucx) link_.ucx->targets().revoke(transfer.op);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagingPipeline: device memory over links without shared memory. The engine copies chunks into
-// pinned buffers while the channel sends those before them; at the other side it copies chunks out
-// while the next ones arrive.
+// StagingPipeline: device memory over links without shared memory. The sender's engine copies
+// chunks into pinned buffers while the channel sends earlier ones. The receiver's engine copies
+// chunks out while later ones arrive.
 //
-//   sender   CTS says how far ▶ take a buffer ▶ engine ▶ send ▶ give it back
-//   receiver take buffers ▶ CTS says how far ▶ bytes arrive ▶ engine ▶ give them back, take, CTS
-//   ...
+//   sender    CTS grants bytes ▶ take a buffer ▶ engine ▶ send ▶ return the buffer
+//   receiver  take buffers ▶ CTS grants bytes ▶ bytes arrive ▶ engine ▶ return, take, CTS ▶ ...
 //
-// Buffers are taken only for what can go on by itself: earlier work on the memory is done, and the
-// other side has room (sender). So no holder of buffers waits for those of another, and a message
-// without one waits for its turn.
+// A transfer takes buffers only when it can proceed: earlier work on its memory is done and, for a
+// sender, the receiver has room. So no transfer that holds buffers waits for those of another, and
+// one without a buffer waits for its turn.
 //
-// Threading: guarded by the link's lock, but for calls to the driver, which are made without it.
+// Threading: guarded by the link's lock; driver calls are made without it.
 #pragma once
 
 #include "link/link.h"
@@ -27,47 +26,48 @@ class StagingPipeline {
   ~StagingPipeline();
 
   bool empty() const { return idle_[0].empty() && idle_[1].empty() && holding_.empty(); }
-  // A send that was granted bytes, or has to wait for its producer; or a receive whose message was
-  // announced as `op`.
+  // Adds a send that was granted bytes or has to wait for its producer, or a receive whose message
+  // was announced as `op`.
   StagedCopy& begin(Request* request, StagingDirection direction, uint64_t op, uint64_t length);
 
-  // Of a send: what of the bytes from `request.moved` on can be sent, at most to `limit`; none when
-  // the engine has yet to copy them. What lies before is given back.
+  // Of a send: bytes from `request.moved` on, up to `limit`, that can be sent now. Empty while the
+  // engine copies them. Returns the buffers of earlier bytes to the pool.
   ByteView filled(Request& request, uint64_t limit);
-  // Of a receive: where `size` bytes at `offset` go, null if they were not asked for.
+  // Of a receive: where `size` bytes at `offset` belong; null if they were not granted.
   static uint8_t* place(const StagedCopy& copy, uint64_t offset, uint64_t size) {
     return transfer_of(copy).place(offset, size);
   }
 
   bool progress() OH_NO_THREAD_ANALYSIS;
-  // The other side has sent a frame for it: its turn is next.
+  // The peer has sent a frame for this transfer: it gets the next turn.
   void look_at(StagedCopy& copy);
-  // It does not go on, and ends once no engine accesses its memory.
+  // Stops a transfer. It ends once no engine accesses its memory.
   void stop(StagedCopy& copy, Status why);
-  // The same of a receive whose message will not come: it waits for another one then.
+  // The same for a receive whose message the sender has withdrawn: it then waits for another one.
   void withdraw(StagedCopy& copy);
-  // A send or receive that was stopped and is to end now: its memory is no longer accessed.
+  // A stopped send or receive that can end now, because its memory is no longer accessed. Null:
+  // none.
   Request* next_stopped(StagingDirection direction) {
     return has_stopped(direction) ? stopped(direction) : nullptr;
   }
   bool has_stopped(StagingDirection direction) const {
     return any_stopped_[static_cast<size_t>(direction)];
   }
-  // The end of the link: nothing goes on but receives whose bytes are all here. False while threads
-  // of ours are at work, or, until the deadline, the engine.
+  // The link has ended: stops all transfers except receives whose bytes have all arrived. False
+  // while a local thread works on one or, until the deadline, the engine copies.
   bool stop_all(const Status& status, Deadline engines);
-  // Afterwards: ends the receives whose message the receiver does not know any more; `whole`: those
-  // whose bytes are all here, too.
+  // Called after stop_all(): ends the receives that the receiver no longer tracks. `whole`: also
+  // those whose bytes have all arrived.
   void end_receives(const Status& status, bool whole);
-  // Whether threads of ours are at work, or, until the deadline, the engine.
+  // Whether a local thread works on a transfer or, until the deadline, the engine copies.
   bool at_work(Deadline engines) const;
-  // The link is closed: gives back what is free, and no thread polls for the rest.
+  // The link is closed: returns all buffers that are not in use. No thread polls for the others.
   void close();
 
  private:
   using List = StagingTransfer::List;
   using Step = StagingTransfer::Step;
-  // begin() makes no others.
+  // begin() creates no other type.
   static StagingTransfer& transfer_of(StagedCopy& copy) {
     return static_cast<StagingTransfer&>(copy);
   }
@@ -83,7 +83,7 @@ class StagingPipeline {
   Step next_step(StagingTransfer& transfer) const {
     return transfer.next_step(link_.staging_depth);
   }
-  // Each releases the lock, and returns whether something happened.
+  // Each releases the lock meanwhile, and returns whether something happened.
   bool take_step(const std::shared_ptr<StagingTransfer>& held, Step step) OH_NO_THREAD_ANALYSIS;
   bool check(StagingTransfer& transfer);
   bool ask_producer(StagingTransfer& transfer);
@@ -105,8 +105,8 @@ class StagingPipeline {
   Link& link_;
   ChunkCopier copier_;
   List idle_[2];              // without a buffer, by direction
-  List holding_;              // with some, or about to take one
-  size_t turn_ = 0;           // the direction to begin with
+  List holding_;              // with buffers, or about to take one
+  size_t turn_ = 0;           // the direction that went first last time
   bool any_stopped_[2] = {};  // by direction
 };
 

@@ -15,14 +15,14 @@ StagingTransfer::Step StagingTransfer::next_step(size_t most) {
   return more && chunks.size() < most ? Step::kTake : Step::kNothing;
 }
 
-// One copy behind the other: the next is enqueued while this one is under way.
+// Chunks are copied in order: the next copy is enqueued while the one before it runs.
 StagingTransfer::Chunk* StagingTransfer::next_copy() {
   auto next = std::ranges::find(chunks, uint64_t{0}, &Chunk::value);
   if (next == chunks.end() || (receives() && next->end() > there)) return nullptr;
   return &*next;
 }
 
-// The message travels in parts that end where the receiver's buffers do.
+// A send's chunks end where the receiver's buffers do (`border`).
 uint64_t StagingTransfer::next_size(uint64_t buffer_size) const {
   const uint64_t size = std::min(buffer_size, may_begin() - begun);
   const uint64_t border = request->border;
