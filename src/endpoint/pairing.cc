@@ -164,6 +164,7 @@ class Incoming final : public IncomingLink {
     if (!confirmed_) endpoint_->incoming().abandoned(purpose_);
   }
 
+  Status check() const { return check_forced(*endpoint_, parts_); }
   ByteView answer() const override { return answer_; }
   std::vector<int> fds() const override {
     return parts_.segment ? std::vector<int>{endpoint_->control_page()->fd()} : std::vector<int>{};
@@ -193,7 +194,7 @@ class Incoming final : public IncomingLink {
 
  private:
   Result<std::shared_ptr<Peer>> finish(MessageSocket socket) {
-    OH_RETURN_IF_ERROR(check_forced(*endpoint_, parts_));
+    OH_RETURN_IF_ERROR(check());
     return finish_link(*endpoint_, std::move(parts_), std::move(socket), pid_, purpose_, false);
   }
 
@@ -367,11 +368,12 @@ Result<std::unique_ptr<IncomingLink>> pair_incoming(std::shared_ptr<Endpoint> en
   } else if (!theirs.why_no_ucx.empty()) {
     report.why_no_ucx = parts.why_no_ucx = "the initiator cannot: " + theirs.why_no_ucx;
   }
-  OH_RETURN_IF_ERROR(check_forced(*endpoint, parts));
-  LinkPurpose purpose = theirs.purpose;
-  int pid = offer.local ? offer.credentials.pid : 0;
-  return std::unique_ptr<IncomingLink>(
-      new Incoming(std::move(endpoint), purpose, std::move(parts), report, pid));
+  // Abandons what was admitted, also when the link is refused here.
+  const int pid = offer.local ? offer.credentials.pid : 0;
+  std::unique_ptr<Incoming> incoming(
+      new Incoming(std::move(endpoint), theirs.purpose, std::move(parts), report, pid));
+  OH_RETURN_IF_ERROR(incoming->check());
+  return std::unique_ptr<IncomingLink>(std::move(incoming));
 }
 
 namespace {

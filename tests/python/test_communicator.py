@@ -9,10 +9,11 @@ import threading
 import time
 from pathlib import Path
 
+import hosts
 import numpy as np
 import onehop
 import pytest
-from processes import DEADLINE, Group, run_ranks
+from processes import DEADLINE, Group, _spawn, run_ranks
 
 
 def free_port():
@@ -277,6 +278,36 @@ def test_a_closed_peer_is_an_error_of_the_link(pair):
     assert caught.value.scope is onehop.Scope.LINK
     with pytest.raises(onehop.PeerLost, match=r"endpoint\.connect\(\)"):
         pair.second.recv(bytearray(1), timeout=30)
+
+
+def refuse_links(pipe, identity):
+    os.environ["ONEHOP_TRANSPORT"] = "ucx"
+    with onehop.Communicator(0, 2, unique_id=identity, timeout=30):
+        assert pipe.recv() == "done"
+
+
+def be_refused(pipe, identity):
+    os.environ["ONEHOP_TRANSPORT"] = "socket"
+    with onehop.Communicator(1, 2, unique_id=identity, timeout=30) as comm:
+        errors = []
+        for _ in range(2):
+            with pytest.raises(onehop.Error) as caught:
+                comm.peer(0, timeout=5)
+            errors.append(caught.value)
+    pipe.send("done")
+    assert [error.status for error in errors] == [onehop.Status.NOT_VIABLE] * 2
+    assert "ONEHOP_TRANSPORT=ucx" in str(errors[1])
+
+
+def test_a_link_that_the_acceptor_refuses_is_refused_again():
+    if why := hosts.why_no_ucx():
+        pytest.skip(f"no UCX: {why}")
+    ours, theirs = _spawn.Pipe()
+    identity = onehop.unique_id()
+    group = Group()
+    group.start(refuse_links, ours, identity)
+    group.start(be_refused, theirs, identity)
+    group.join()
 
 
 def test_a_link_that_is_well_stays():
