@@ -3,8 +3,8 @@
 """Print a table of what ran on real GPUs:  tools/gpu_test_table.py FOLDER.
 
 FOLDER has GoogleTest's JSON files of a run with REAL_GPUS=1. The table has a row per suite: how
-many of its tests passed on the machine's own GPUs, on the fake driver, and without a device; how many
-were skipped; and the names of those that failed, or did not end.
+many of its tests passed on the machine's own GPUs, on the fake driver, and without a device; how
+many were skipped; and the names of those that failed, or did not end.
 """
 
 import collections

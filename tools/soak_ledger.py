@@ -90,7 +90,7 @@ class Payloads:
         raise WrongBytesError(msg)
 
     def read(self, key: int, got: bytearray, size: int) -> tuple[int, dict[str, Any] | None]:
-        """Return a message's sequence number and, at an end of round, its content; raise if wrong."""
+        """Return the sequence number and, at an end of round, the content; raise if wrong."""
         if size < HEADER.size:
             msg = f"a message of {size} bytes, without a header"
             raise WrongBytesError(msg)
