@@ -30,7 +30,7 @@
 #
 #   report.txt    provenance, each step's time, tables     rows.jsonl     rows of the benchmarks
 #   doctor.jsonl  the doctor's findings                    steps.jsonl    steps: seconds, status
-# log.txt       the steps' output
+#   log.txt       the steps' output
 #
 # COMMIT: provenance where there is no git. JOBS: of the build (all cores). GPU_TEST_TARGET,
 # GPU_TESTS: the C++ tests to run (conformance_tests), and their filter; SLICES (8) run

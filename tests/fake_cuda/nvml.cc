@@ -8,7 +8,7 @@
 //     nvlink  all, none, or pairs of physical devices: 0-1+2-3       (none)
 //     links   of each pair that is joined                            (18)
 //     switch  on: the links end at switches; off: at the other GPU   (on)
-// speed   MB/s of each link; 0: not reported                     (26562)
+//     speed   MB/s of each link; 0: not reported                     (26562)
 //     level   nvmlGpuTopologyLevel_t of all pairs                    (50)
 //     processes  that compute on each GPU                            (1)
 //     fail    SYMBOL:CODE, may be given several times

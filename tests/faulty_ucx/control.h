@@ -7,16 +7,16 @@
 // Rules are FUNCTION:N=CODE, separated by commas, in the variable FAULTY_UCX or passed to
 // faulty_ucx_fail():
 //
-// ucp_init_version:1=-4           the next call fails with UCS_ERR_NO_MEMORY without reaching UCX
-// ucp_am_send_nbx:3+=-4           the third call from now and all later ones fail
-// ucp_am_send_nbx:1=-3:later      returns a request, which the worker's next progress completes
-// with the code
-// ucp_am_send_nbx:1=0:never       returns a request that completes only when its endpoint is
-// closed, as cancelled
-// ucp_am_send_nbx:1=0:last        returns a request that completes as cancelled when its worker
-// is destroyed, after its endpoint
-// ucp_worker_progress:1=-25       calls the error handler of the worker's oldest open endpoint
-// with the code; counts calls only while such an endpoint exists
+//   ucp_init_version:1=-4           the next call fails with UCS_ERR_NO_MEMORY without reaching UCX
+//   ucp_am_send_nbx:3+=-4           the third call from now and all later ones fail
+//   ucp_am_send_nbx:1=-3:later      returns a request, which the worker's next progress completes
+//                                   with the code
+//   ucp_am_send_nbx:1=0:never       returns a request that completes only when its endpoint is
+//                                   closed, as cancelled
+//   ucp_am_send_nbx:1=0:last        returns a request that completes as cancelled when its worker
+//                                   is destroyed, after its endpoint
+//   ucp_worker_progress:1=-25       calls the error handler of the worker's oldest open endpoint
+//                                   with the code; counts calls only while such an endpoint exists
 //
 // ucp_ep_close_nbx closes and ucp_mem_unmap unmaps even when a rule makes them fail; `later`,
 // `never` and `last` apply only to functions that return requests.

@@ -214,7 +214,7 @@ def line_floors(base: Job, modes: Sequence[str], groups: Sequence[str]) -> Itera
                     yield replace(base, mode=mode, threads=GROUPS[group])
 
 
-# ---- What the sides do
+# ---- Roles of the sides
 
 
 def link(side: Side, loops: Loops) -> None:

@@ -176,7 +176,7 @@ class PythonSide:
             return [self.endpoint.register(array) for array in arrays]
         return list(arrays)
 
-    # ---- What the sides tell each other
+    # ---- Exchange with the other side
 
     def _swap(self, data: bytes) -> bytes:
         answer = bytearray(_CONTROL_SIZE)

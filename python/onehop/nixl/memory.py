@@ -208,7 +208,7 @@ class Memory:
         self._table = None
         self._sequence += 1
 
-    # ---- What is asked
+    # ---- Look-ups
 
     def locate(self, memory: nixl_mem_t, rows: Array) -> Places[Registration]:
         """Return where descriptors lie."""

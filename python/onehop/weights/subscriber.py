@@ -138,7 +138,7 @@ class Subscriber:
         self._inquiries = Inquiries(name, secrets.randbits(64))
         self._hub = Hub.join(endpoint, self._inquiries.token, self._inquiries)
 
-    # ---- What is wanted
+    # ---- Wants
 
     def tensors(self) -> dict[str, Published]:
         """Return the tensors that the publishers have together, by name."""
