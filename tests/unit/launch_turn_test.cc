@@ -104,7 +104,7 @@ TEST_F(LaunchTurnTest, OneEventIsBehindAllHalvesOfALaunch) {
   destroy(one);
 }
 
-// A half that continues alone leaves its event to the other half.
+// A half that continues alone leaves the shared event to the other half.
 TEST_F(LaunchTurnTest, AHalfWaitsForItsOwnLaunchAlone) {
   const cuda::Stream one = make_stream();
   const cuda::Stream two = make_stream();

@@ -103,7 +103,7 @@ TEST_F(CountedWatch, ItLooksAgainAndAgainWhileUcxHoldsSomething) {
   worker->note_held(-1);
 }
 
-// Each round of the thread finds the watch armed, and a held lock.
+// In each round the watch is armed, and UCX holds data.
 TEST_F(CountedWatch, AThreadThatAsksInEachRoundAddsNoFurtherLooks) {
   {
     SpinGuard guard(worker->lock);
