@@ -17,7 +17,7 @@ with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
     peer = comm.peer(other)
     pool = onehop.empty((BLOCKS, BLOCK), np.uint8)
     region = comm.endpoint.register(pool)
-    # Each side tells the other its descriptor.
+    # Exchange descriptors.
     descriptor = bytearray(1024)
     receive = peer.irecv(descriptor)
     peer.send(region.descriptor)
@@ -31,7 +31,7 @@ with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
         print(f"100 blocks by {done.path}")
         # --8<-- [end:put]
         # --8<-- [start:strided]
-        even = range(0, BLOCKS * BLOCK, 2 * BLOCK)  # each second block; no list is built
+        even = range(0, BLOCKS * BLOCK, 2 * BLOCK)  # every second block; no list is built
         peer.put_batch(region, remote, even, even, BLOCK).wait()
         # --8<-- [end:strided]
         # --8<-- [start:prepared]
@@ -47,7 +47,7 @@ with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
         for _ in range(4):
             print(comm.endpoint.wait_notification(timeout=60)[1].decode())
         # --8<-- [start:recv]
-        # The receiver decides where the bytes go; only the sums of the lengths have to fit.
+        # The receiver decides where the bytes go; only the total lengths must fit.
         last = range((BLOCKS - 50) * BLOCK, BLOCKS * BLOCK, BLOCK)
         message = peer.recv_batch(
             region, list(last) + list(range(0, 50 * BLOCK, BLOCK)), BLOCK, tag=4

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Two processes as in two containers of one host: each has a network, process ids and an IPC namespace of its own;
-# they share a folder. Needs root, or a kernel that lets users make namespaces.
+# Two processes as in two containers of one host: each has its own network, process ids and IPC
+# namespace; they share a folder. Needs root, or a kernel that allows user namespaces.
 #
 #   examples/containers.sh [python]
 set -euo pipefail

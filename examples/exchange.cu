@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kernel of one's own that exchanges messages with the GPU of another process: it computes what
-// it sends, and uses what comes, in one launch. Needs two GPUs that reach each other's memory.
+// An application kernel that exchanges messages with the GPU of another process: it computes what
+// it sends and uses what arrives, in one launch. Needs two GPUs with access to each other's memory.
 //
 //   nvcc -std=c++20 -arch=native -I include examples/exchange.cu -L LIBRARY -lonehop -o exchange
 //   ./exchange
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr unsigned kRounds = 100;
-constexpr unsigned kWords = 1024;  // of a message, 4 bytes each
+constexpr unsigned kWords = 1024;  // per message, 4 bytes each
 constexpr uint32_t kLane = 0;
 
 __host__ __device__ unsigned word_of(unsigned rank, unsigned round, unsigned i) {
@@ -32,12 +32,12 @@ __host__ __device__ unsigned word_of(unsigned rank, unsigned round, unsigned i) 
 
 struct Result {
   int fault;       // oh_lane_fault of the first operation that failed
-  unsigned wrong;  // words that were not as sent
+  unsigned wrong;  // words that differ from those sent
 };
 
 // --8<-- [start:kernel]
-// One block. Each round sends a message and receives the peer's: one that fits into the lane's ring
-// does not wait for its receiver.
+// One block. Each round sends a message and receives the peer's. A message that fits into the
+// lane's ring does not wait for its receiver.
 __global__ void exchange(oh_lane_handle lane, unsigned rank, unsigned* out, unsigned* in,
                          Result* result) {
   onehop::BlockGroup block;
@@ -48,7 +48,7 @@ __global__ void exchange(oh_lane_handle lane, unsigned rank, unsigned* out, unsi
     }
     block.sync();
     oh_lane_fault fault = onehop::send(lane, block, out, kWords * sizeof(unsigned));
-    // Every thread is told the same.
+    // All threads have the same fault.
     if (fault == OH_LANE_OK) {
       fault = onehop::recv(lane, block, in, kWords * sizeof(unsigned));
     }
@@ -92,7 +92,7 @@ int run_rank(unsigned rank, const onehop::Bytes& id) {
   CHECK(cudaMalloc(&buffers, 2 * kWords * sizeof(unsigned)));
   CHECK(cudaMalloc(&result, sizeof(Result)));
   CHECK(cudaMemset(result, 0, sizeof(Result)));
-  // The first launch loads the kernel, which may wait for kernels that run: not for our own here.
+  // The first launch loads the kernel, which may wait for running kernels: none of ours runs here.
   exchange<<<1, kThreads>>>(lane, rank, buffers, buffers + kWords, result);
   CHECK(cudaGetLastError());
   // --8<-- [end:host]
@@ -120,7 +120,7 @@ int run_caught(unsigned rank, const onehop::Bytes& id) {
 
 }  // namespace
 
-// Two processes, forked before either of them has used onehop or CUDA.
+// Two processes, forked before either has used onehop or CUDA.
 int main() {
   int ends[2];
   if (pipe(ends) != 0) return 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels that show what groups of threads can do: some warps of a block, all blocks of a grid,
-// signals, a look that does not wait, and atomic operations of one thread. For kernels that are
-// launched, see exchange.cu.
+// Kernels that show the groups of threads: some warps of a block, all blocks of a grid, signals, a
+// probe that does not wait, and atomic operations by one thread. exchange.cu has a complete
+// program.
 #include "onehop/device.cuh"
 
 __device__ void compute(float* data, uint64_t count) {
@@ -14,7 +14,7 @@ __global__ void receive_beside(oh_lane_handle lane, float* in, uint64_t bytes, f
                                uint64_t count) {
   // --8<-- [start:warps]
   if (threadIdx.x < 64) {               // warps 0 and 1
-    onehop::WarpsGroup warps(1, 0, 2);  // named barrier 1, from warp 0 on, 2 warps
+    onehop::WarpsGroup warps(1, 0, 2);  // named barrier 1, from warp 0, 2 warps
     onehop::recv(lane, warps, in, bytes);
   } else {
     compute(data, count);  // must not use named barrier 1
@@ -22,22 +22,22 @@ __global__ void receive_beside(oh_lane_handle lane, float* in, uint64_t bytes, f
   // --8<-- [end:warps]
 }
 
-// All blocks put, and the peer is signalled once.
+// All blocks put, and the peer gets one signal.
 __global__ void push(oh_lane_handle lane, oh_remote_memory remote, const float* data,
                      uint64_t bytes) {
   // --8<-- [start:grid]
-  onehop::GridGroup grid;                                     // one a kernel, by all threads
-  onehop::put_signal(remote, 0, grid, data, bytes, lane, 3);  // a slice a block, one signal
+  onehop::GridGroup grid;                                     // one per kernel, by all threads
+  onehop::put_signal(remote, 0, grid, data, bytes, lane, 3);  // a slice per block, one signal
   // --8<-- [end:grid]
 }
 
-// All blocks wait for one signal, get, and say once that they have.
+// All blocks wait for one signal, get, and send one signal at the end.
 __global__ void pull(oh_lane_handle lane, oh_remote_memory remote, float* data, uint64_t bytes) {
   // --8<-- [start:pull]
   onehop::GridGroup grid;
   onehop::wait(lane, grid, 3);                // our slot 3: - 1, by one of the blocks
-  onehop::get(remote, 0, grid, data, bytes);  // a slice a block
-  onehop::signal(lane, grid, 4);              // when all blocks have theirs
+  onehop::get(remote, 0, grid, data, bytes);  // a slice per block
+  onehop::signal(lane, grid, 4);              // after all blocks have finished
   // --8<-- [end:pull]
 }
 
@@ -50,7 +50,7 @@ __global__ void put_and_wait(oh_lane_handle lane, oh_remote_memory remote, uint6
   // --8<-- [end:signals]
 }
 
-// Computes until a message comes.
+// Computes until a message arrives.
 __global__ void compute_until(oh_lane_handle lane, float* buffer, uint64_t capacity, float* data,
                               uint64_t count) {
   onehop::BlockGroup block;
@@ -62,8 +62,8 @@ __global__ void compute_until(oh_lane_handle lane, float* buffer, uint64_t capac
   // --8<-- [end:probe]
 }
 
-// Each block takes pieces of work until none is left: the peer's region has the number of the next
-// one, which the blocks of both sides take from.
+// Each block takes pieces of work until none is left. The peer's region holds the number of the
+// next piece, which the blocks of both sides increment.
 __global__ void work_together(oh_remote_memory counter, float* data, uint64_t pieces,
                               uint64_t count) {
   __shared__ uint64_t next;
@@ -71,7 +71,7 @@ __global__ void work_together(oh_remote_memory counter, float* data, uint64_t pi
     // --8<-- [start:atomics]
     if (threadIdx.x == 0) {
       next = pieces;
-      onehop::fetch_add(counter, 0, 1, &next);  // 8 bytes at offset 0; `next`: what was there
+      onehop::fetch_add(counter, 0, 1, &next);  // 8 bytes at offset 0; `next`: the value before
     }
     // --8<-- [end:atomics]
     __syncthreads();
@@ -82,9 +82,9 @@ __global__ void work_together(oh_remote_memory counter, float* data, uint64_t pi
   }
 }
 
-// Every rank puts a piece into each other rank's region, and goes on when all have. `comm` comes
-// from oh_comm_device_handle (Python: bytes(comm.device_handle(0))), `remotes` has a region of each
-// rank.
+// Every rank puts a piece into each other rank's region, and continues when all ranks have. `comm`
+// is from oh_comm_device_handle (Python: bytes(comm.device_handle(0))), `remotes` has a region of
+// each rank.
 __global__ void all_gather(const __grid_constant__ oh_comm_handle comm,
                            const oh_remote_memory* remotes, const float* piece, uint64_t bytes) {
   // --8<-- [start:ranks]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages in C++: two processes exchange vectors, and see what an error looks like.
+// Messages in C++: two processes exchange vectors, and one handles an error.
 //
 //   g++ -std=c++17 examples/messages.cc -I INCLUDE -L LIBRARY -lonehop -Wl,-rpath,LIBRARY -o
 //   messages
@@ -29,7 +29,7 @@ int run(uint32_t rank, const onehop::Bytes& unique_id) {
   options.size = 2;
   options.unique_id = unique_id.data();
   options.unique_id_size = unique_id.size();
-  onehop::Communicator comm(options);  // blocks until both have come
+  onehop::Communicator comm(options);  // blocks until both ranks have joined
   onehop::Peer peer = comm.peer(1 - rank);
 
   std::vector<float> mine(1 << 20, static_cast<float>(rank));
@@ -60,7 +60,7 @@ int run(uint32_t rank, const onehop::Bytes& unique_id) {
 int main() {
   int fds[2];
   if (pipe(fds) != 0) return 1;
-  // Before any call of onehop: its objects do not outlive a fork.
+  // Before any call of onehop: its objects do not survive a fork.
   const pid_t child = fork();
   if (child < 0) return 1;
   if (child == 0) {

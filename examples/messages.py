@@ -28,7 +28,7 @@ with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
     theirs = np.empty_like(mine)
     receive = comm.irecv(theirs, other)
     send = comm.isend(mine, other)
-    # The buffers belong to the requests until these have ended.
+    # The requests use the buffers until they have ended.
     sent, received = onehop.wait_all([send, receive], timeout=60)
     print(f"{received.nbytes} bytes, first value {theirs[0]}, by {received.path}")
     # --8<-- [end:exchange]

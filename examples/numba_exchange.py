@@ -15,7 +15,7 @@ import onehop
 import onehop.numba as oh
 from numba import cuda
 
-HALF = 1000  # values of each process
+HALF = 1000  # values per process
 STEPS = 50
 THREADS = 256
 
@@ -34,7 +34,7 @@ def diffuse(lane, there, field, steps, rank, fault):  # noqa: ANN001, ANN201
         for i in range(1 + cuda.threadIdx.x, old.size - 1, cuda.blockDim.x):
             new[i] = old[i] + (old[i - 1] - 2 * old[i] + old[i + 1]) / 4
         cuda.syncthreads()
-        # Into the same step's border of the peer, behind which it waits.
+        # Write to the same step's border of the peer, which waits for the signal after it.
         border = ((1 - step % 2) * old.size + old.size - 1 - inner) * old.itemsize
         found = oh.put(there, border, new[own : own + 1])
         found = max(found, oh.signal(lane, 0))
@@ -75,7 +75,7 @@ def run(rank: int, identity: bytes) -> None:
         descriptor = bytearray(4096)
         size = comm.recv(descriptor, 1 - rank).nbytes
         sent.wait()
-        remote = peer.attach(descriptor[:size])  # kept: it stays mapped
+        remote = peer.attach(descriptor[:size])  # keep it: it stays mapped
         lane = oh.to_device(peer.device_handle(0))
         fault = cuda.to_device(np.zeros(1, np.int32))
         diffuse[1, THREADS](lane, remote.device_memory(), field, STEPS, rank, fault)

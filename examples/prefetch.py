@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import onehop
 
-LAYERS, LAYER = 8, 1 << 20  # bytes of a layer
+LAYERS, LAYER = 8, 1 << 20  # bytes per layer
 
 rank = int(sys.argv[1])
 with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
@@ -32,7 +32,7 @@ with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
         ahead = peer.get(buffers[0], layers[0])
         for i in range(LAYERS):
             ahead.wait(timeout=60)
-            if i + 1 < LAYERS:  # under way while layer i is used
+            if i + 1 < LAYERS:  # in flight while layer i is used
                 ahead = peer.get(buffers[(i + 1) % 2], layers[i + 1])
             sums.append(int(buffers[i % 2].sum()))
         # --8<-- [end:prefetch]

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import onehop
 
-LAYERS, LAYER = 4, 65_536  # bytes of a layer
+LAYERS, LAYER = 4, 65_536  # bytes per layer
 
 rank = int(sys.argv[1])
 with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
@@ -24,7 +24,7 @@ with onehop.Communicator(rank, 2, rendezvous="tcp://127.0.0.1:29400") as comm:
             layer = int(text)
             print(f"layer {layer} is here: {cache[layer * LAYER]}")
         peer.wait_signal(5, timeout=60)  # all layers were read back
-        region.deregister()  # no peer touches the memory any more
+        region.deregister()  # no peer accesses the memory any more
         # --8<-- [end:owner]
     else:
         # --8<-- [start:initiator]

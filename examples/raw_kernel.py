@@ -27,13 +27,13 @@ extern "C" __global__ void exchange(oh_lane_handle lane, const unsigned char* ou
 }
 """
 Call = Callable[..., int]
-SIZE = 10_000  # less than the lane's ring takes without its receiver: see stream_info()
+SIZE = 10_000  # small enough for the lane's ring without a receiver: see stream_info()
 STEPS = 10
 
 
 def load_nvrtc() -> ctypes.CDLL:
     """Return NVRTC: PyTorch's, or the system's."""
-    # Both spellings of where packages of NVIDIA's lie. What compiles needs its built-ins by name.
+    # NVIDIA's packages use either folder. The compiler loads its built-ins by name.
     folders = [pathlib.Path(path) / "nvidia" for path in sys.path]
     for folder in folders:
         for path in sorted(folder.glob("c*/lib/libnvrtc.so.*")):
@@ -115,12 +115,12 @@ def run(rank: int, identity: bytes) -> None:
     import torch
 
     torch.cuda.set_device(rank)
-    torch.zeros(1, device="cuda")  # now there is a context
+    torch.zeros(1, device="cuda")  # creates the context
     major, minor = torch.cuda.get_device_capability()
     kernel = Kernel(compile_kernel(SOURCE, f"sm_{major}{minor}"), "exchange")
     with onehop.Communicator(rank, 2, unique_id=identity, device=rank, timeout=60) as comm:
         peer = comm.peer(1 - rank)
-        # The 128 bytes of oh_lane_handle, by value: the arguments stay the same, launch by launch.
+        # The 128 bytes of oh_lane_handle, by value: launches use the same arguments.
         lane = (ctypes.c_char * 128).from_buffer_copy(bytes(peer.device_handle(0)))
         out = torch.empty(SIZE, dtype=torch.uint8, device="cuda")
         into = torch.empty_like(out)

@@ -45,7 +45,7 @@ def main() -> None:
             skip_tokenizer_init=True,
             dtype="float32",
             max_model_len=128,
-            gpu_memory_utilization=0.05,  # on a CPU: of the main memory
+            gpu_memory_utilization=0.05,  # on a CPU: share of the main memory
             kv_cache_memory_bytes=64 << 20,
             enforce_eager=True,
             enable_prefix_caching=False,

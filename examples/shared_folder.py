@@ -17,7 +17,7 @@ with onehop.Endpoint() as endpoint:
     # --8<-- [start:connect]
     if role == "accept":
         (folder / "address.part").write_bytes(endpoint.address)
-        (folder / "address.part").rename(folder / "address")  # whole, or not there
+        (folder / "address.part").rename(folder / "address")  # atomic: complete, or not there
         peer = endpoint.accept(timeout=60)
     else:
         end = time.monotonic() + 60
@@ -39,6 +39,6 @@ with onehop.Endpoint() as endpoint:
         shared[:] = 7
         peer.send(shared, timeout=60)
         print(onehop.paths(peer))
-    # Nobody leaves before both are through.
+    # Both sides must have finished before either leaves.
     peer.signal(0)
     peer.wait_signal(0, timeout=60)

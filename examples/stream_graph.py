@@ -19,7 +19,7 @@ def exchange(
 ) -> None:
     """Enqueue one exchange with the other rank; the call does not wait for it."""
     on = comm.on(stream)
-    with onehop.group():  # both begin together, whatever their size
+    with onehop.group():  # both start together, whatever their size
         on.send(out, 1 - comm.rank)
         on.recv(into, 1 - comm.rank)
 
@@ -74,7 +74,7 @@ def run(rank: int, identity: bytes) -> None:
             out.fill_(10 * step + rank)
             graph.replay()
             assert (into == 10 * step + 1 - rank).all(), f"step {step}: wrong bytes"
-        failure = comm.peer(1 - rank).async_error()  # what has failed since the calls returned
+        failure = comm.peer(1 - rank).async_error()  # a failure after the calls returned
         assert failure is None, failure
         # --8<-- [end:capture]
         comm.barrier()

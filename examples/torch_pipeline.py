@@ -24,8 +24,8 @@ def train(rank: int, rendezvous: str) -> None:
     on_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= STAGES
     device = torch.device("cuda", rank) if on_gpus else torch.device("cpu")
     if on_gpus:
-        torch.cuda.set_device(device)  # before the group is made: its device is the current one
-    torch.manual_seed(0)  # the same model and data everywhere
+        torch.cuda.set_device(device)  # before creating the group: its device is the current one
+    torch.manual_seed(0)  # the same model and data on all ranks
     dist.init_process_group("onehop", init_method=rendezvous, rank=rank, world_size=STAGES)
 
     layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in "ab"]

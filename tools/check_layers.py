@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the tree to the picture of its layers.
+"""Check the layers of the tree.
 
-Refuses includes that point up or sideways, iostreams in what Python loads, files that are too long,
-and files without a licence line. Every offence is printed as FILE:LINE: what is wrong; the exit
+Rejects includes that point up or sideways, iostreams in code that Python loads, files that are
+too long, and files without a licence line. Prints every offence as FILE:LINE: reason; the exit
 status is 1 if there was any.
 
-    capi                sees all below
+        capi                sees all layers below
     stream              calls of the stream domain; sees endpoint and all below
     communicator        ranks and their links; sees endpoint and all below
     calls               calls that wait on an endpoint step by step; sees endpoint and all below
@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# What each layer of src/ may include beside itself.
+# The layers that each layer of src/ may include besides itself.
 _CORE = {"base", "platform", "memory"}
 _DEVICE = {*_CORE, "transport", "control", "kernels"}
 _LINK = {*_DEVICE, "device"}
@@ -60,17 +60,17 @@ BELOW: dict[str, set[str]] = {
     **{layer: {*_ENDPOINT, "endpoint"} for layer in _ABOVE_ENDPOINT},
     "capi": {*_ENDPOINT, "endpoint", *_ABOVE_ENDPOINT},
 }
-# Folders in these layers never see each other.
+# Folders in these layers must not include each other.
 SEPARATE = ("transport", "path")
-# The tables of their parts, which see all folders of the layer.
+# The tables of their parts, which may include all folders of the layer.
 TABLES = {"path/paths.cc"}
 PUBLIC = "onehop"
 CONSUMERS = ("bench", "python", "tools")
-# Declarations only, of an interface that is not onehop's: bench allocates memory of every kind.
+# Declarations of a foreign interface only: bench allocates memory of every kind.
 BENCH_SEES = "platform/cuda/abi.h"
 
-# Facets are found by indices that all copies of libstdc++ in a process share: where a module is
-# linked with a copy of its own, a stream in it takes another facet than it asks for, and crashes.
+# All copies of libstdc++ in a process share the indices of facets: in a module with its own copy, a
+# stream may get the wrong facet and crash.
 NO_STREAMS = ("include", "src", "bench", "python")
 STREAMS = {
     "codecvt", "fstream", "iomanip", "iostream", "istream", "locale", "ostream", "regex", "sstream",
@@ -78,7 +78,7 @@ STREAMS = {
 }  # fmt: skip
 
 SOURCE_SUFFIXES = {".h", ".hpp", ".cuh", ".cc", ".cpp", ".c", ".cu"}
-# Stubs (.pyi) are generated.
+# Stubs (.pyi) are generated, and need no licence line.
 LICENSED_SUFFIXES = SOURCE_SUFFIXES | {".py", ".cmake", ".sh"}
 LICENSED_NAMES = {"CMakeLists.txt"}
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
@@ -86,7 +86,7 @@ LICENSE_WITHIN = 5  # lines from the top
 
 MOST_LINES = 600
 MOST_LINES_PUBLIC = 250
-LONG_PUBLIC = {"device.cuh"}  # the kernels are in it
+LONG_PUBLIC = {"device.cuh"}  # contains the kernels
 
 FOLDERS = ("include", "src", "tests", "bench", "python", "tools", "examples", "cmake")
 SKIPPED = {"__pycache__", "node_modules", ".venv", "build", "dist"}
@@ -95,7 +95,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 class Offence(NamedTuple):
-    """One thing that is wrong, and where."""
+    """One violation, and its place."""
 
     path: Path
     line: int
@@ -103,7 +103,7 @@ class Offence(NamedTuple):
 
 
 def files_of(root: Path) -> Iterator[Path]:
-    """Every file that the rules are about, as a path relative to the root."""
+    """Yield every checked file, as a path relative to the root."""
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             relative = path.relative_to(root)
@@ -119,7 +119,7 @@ def files_of(root: Path) -> Iterator[Path]:
 
 
 def includes_of(text: str) -> Iterator[tuple[int, bool, str]]:
-    """Find line, quotes and name of each include."""
+    """Yield line, quoting and name of each include."""
     for number, line in enumerate(text.splitlines(), start=1):
         found = INCLUDE.match(line)
         if found:
@@ -127,13 +127,13 @@ def includes_of(text: str) -> Iterator[tuple[int, bool, str]]:
 
 
 def separate_folder(path: str) -> str | None:
-    """Return the backend or path that a file belongs to, or None for what all of them share."""
+    """Return the backend or path that a file belongs to, or None for files that all share."""
     parts = path.split("/")
     return parts[1] if len(parts) > 2 and parts[0] in SEPARATE else None
 
 
 def wrong_include_in_source(path: Path, included: str) -> str | None:
-    """Why a file of src/ must not include this, or None."""
+    """Return why a file of src/ must not include this, or None."""
     inside = Path(*path.parts[1:])
     layer = inside.parts[0]
     target = included.split("/")[0]
@@ -159,9 +159,9 @@ def wrong_include_in_source(path: Path, included: str) -> str | None:
 
 
 def wrong_include(path: Path, included: str, quoted: bool) -> str | None:
-    """Why this file must not include that, or None."""
+    """Return why this file must not include that, or None."""
     top = path.parts[0]
-    if not quoted and "/" not in included:  # of any library
+    if not quoted and "/" not in included:  # any library's
         if top in NO_STREAMS and included in STREAMS:
             return f"<{included}> crashes where there are two copies of libstdc++: use <cstdio>"
         return None
@@ -179,7 +179,7 @@ def wrong_include(path: Path, included: str, quoted: bool) -> str | None:
 
 
 def check_file(root: Path, path: Path) -> Iterator[Offence]:
-    """All offences of one file."""
+    """Yield all offences of one file."""
     is_source = path.suffix in SOURCE_SUFFIXES
     if not is_source and path.suffix not in LICENSED_SUFFIXES and path.name not in LICENSED_NAMES:
         return
@@ -201,12 +201,12 @@ def check_file(root: Path, path: Path) -> Iterator[Offence]:
 
 
 def check_tree(root: Path) -> list[Offence]:
-    """All offences of a tree."""
+    """Return all offences of a tree."""
     return [offence for path in files_of(root) for offence in check_file(root, path)]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the offences; 1 if there are any."""
+    """Print the offences; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent

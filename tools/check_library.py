@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hold a built libonehop to its ABI: tools/check_library.py LIBRARY [HEADERS].
+"""Check a built libonehop against its ABI: tools/check_library.py LIBRARY [HEADERS].
 
-The library has the SONAME of its major version, exports what the C headers declare, and nothing
-else. Every offence is printed; the exit status is 1 if there was any. Needs nm and readelf.
+The library must have the SONAME of its major version, and export exactly what the C headers
+declare. Prints every offence; the exit status is 1 if there was any. Needs nm and readelf.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SONAME = re.compile(r"\(SONAME\).*\[(.*)\]")
 
 
 def output_of(*command: str) -> str:
-    """Return what the command prints; raise when it fails."""
+    """Return the output of the command; raise if it fails."""
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def declared(headers: Path) -> set[str]:
-    """Every function that the C headers declare as exported."""
+    """Return every function that the C headers declare as exported."""
     return {
         name
         for header in sorted(headers.glob("*.h"))
@@ -35,13 +35,13 @@ def declared(headers: Path) -> set[str]:
 
 
 def exported(library: Path) -> set[str]:
-    """Every dynamic symbol that the library defines."""
+    """Return every dynamic symbol that the library defines."""
     lines = output_of("nm", "-D", "--defined-only", "--format=posix", str(library)).splitlines()
     return {line.split()[0] for line in lines}
 
 
 def offences(library: Path, headers: Path) -> list[str]:
-    """Everything that is wrong with the library."""
+    """Return all offences of the library."""
     found = []
     major = MAJOR.search((headers / "version.h").read_text(encoding="utf-8"))
     assert major, f"{headers}/version.h defines no OH_VERSION_MAJOR"
@@ -56,7 +56,7 @@ def offences(library: Path, headers: Path) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the offences; 1 if there are any."""
+    """Print the offences; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("library", type=Path)
     parser.add_argument("headers", nargs="?", type=Path, default=HEADERS)

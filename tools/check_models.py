@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check the models of the protocols, and that the checks would find a fault.
+"""Check the models of the protocols, and that the checks find faults.
 
-Each models/*.pml is searched by spin, all of its states. Then once more with each MUTANT_ that the
-model names defined: that takes away something that the protocol needs, so it must be found wrong.
+Spin searches all states of each models/*.pml, and then all states with each MUTANT_ of the model
+defined. A mutant removes a step that the protocol needs, so the search must find it wrong.
 Needs spin and a C compiler. The exit status is 1 if a model is wrong or a mutant is not.
 """
 
@@ -25,20 +25,20 @@ MOST_DEPTH = 1_000_000
 
 
 class Search(NamedTuple):
-    """What a search came to."""
+    """The result of a search."""
 
-    fault: str  # of the protocol; empty: there is none
-    broken: str  # of the search itself: it proves nothing; empty: it is whole
+    fault: str  # in the protocol; empty: none
+    broken: str  # in the search itself, which then proves nothing; empty: none
     states: int
 
 
 def mutants_of(text: str) -> list[str]:
-    """Name the mutants of a model, in its order."""
+    """Return the mutants of a model, in order."""
     return list(dict.fromkeys(MUTANT.findall(text)))
 
 
 def run(*command: str, folder: Path) -> tuple[int, str]:
-    """Run a step; its exit status and all that it printed."""
+    """Run a step; return its exit status and its output."""
     try:
         done = subprocess.run(
             command,
@@ -55,7 +55,7 @@ def run(*command: str, folder: Path) -> tuple[int, str]:
 
 
 def judge(output: str) -> Search:
-    """Read what the search printed."""
+    """Parse the output of a search."""
     states = re.search(r"^\s*([\d.e+]+) states, stored", output, re.MULTILINE)
     count = int(float(states[1])) if states else 0
     errors = re.search(r"errors: (\d+)", output)
@@ -81,13 +81,13 @@ def search(model: Path, mutant: str | None) -> Search:
             status, output = run(*step, folder=Path(folder))
             if status != 0:
                 return Search("", output.strip() or f"{step[0]} failed", 0)
-        # Its status does not tell.
+        # The exit status does not show whether an error was found.
         _, output = run(*steps[2], folder=Path(folder))
     return judge(output)
 
 
 def check(model: Path) -> list[str]:
-    """Search a model and its mutants; what is wrong with them."""
+    """Search a model and its mutants; return the failures."""
     wrong = []
     found = search(model, None)
     if found.fault or found.broken:
@@ -108,7 +108,7 @@ def check(model: Path) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check all models; 1 if something is wrong."""
+    """Check all models; return 1 if any check failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "folder",

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Look at wheels and sdists before they are published: tools/check_package.py FILE...
+"""Check wheels and sdists before they are published: tools/check_package.py FILE...
 
-A wheel has the library with its kernels, the modules, the headers and the files for CMake and
-pkg-config, needs no C++ library of the machine, and is small. An sdist has what builds the package,
-and not the repository's tests and tools. Both describe themselves by a README that an index shows
-without dead links. Every offence is printed; the exit status is 1 if there was any. Needs readelf
+A wheel must contain the library with its kernels, the modules, the headers and the files for CMake
+and pkg-config. It must need no C++ library of the machine, and be small. An sdist must contain what
+the build needs, and not the repository's tests and tools. Both must have a README that an index can
+show without dead links. Prints every offence; the exit status is 1 if there was any. Needs readelf
 and readme-renderer.
 """
 
@@ -66,7 +66,7 @@ SDIST_HAS_NOT = [
     "tests/*",
     "tools/*",
 ]
-# What every Linux of glibc has. libstdc++ is not among them: others load older ones.
+# Present on every Linux with glibc. libstdc++ is not listed: other packages load older ones.
 LIBRARIES = [
     "ld-linux*.so.?",
     "libc.so.6",
@@ -78,17 +78,17 @@ LIBRARIES = [
     "librt.so.1",
 ]
 NEEDED = re.compile(r"\(NEEDED\).*\[(.*)\]")
-HEADING = "#user-content-"  # what links to headings become, which lead there
-# What is undefined and has no version comes from Python or from libonehop: a compiler for an older
-# glibc leaves functions of a newer one so, and says nothing.
+HEADING = "#user-content-"  # prefix of anchors that headings get, and links to them use
+# An undefined symbol without a version must come from Python or libonehop: a compiler for an older
+# glibc silently leaves functions of a newer one undefined.
 UNDEFINED = re.compile(r" GLOBAL +DEFAULT +UND (\w+)$", re.MULTILINE)
 SYMBOLS = ["Py*", "_Py*", "oh_*"]
 ELF = b"\x7fELF"
-FATBIN = b"\x50\xed\x55\xba"  # what a file of kernels begins with
+FATBIN = b"\x50\xed\x55\xba"  # the magic number of a fatbin with kernels
 
 
 class _Links(HTMLParser):
-    """Collects where the links and pictures of a page lead."""
+    """Collects the targets of a page's links and pictures."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def _lacking(names: list[str], patterns: list[str]) -> list[str]:
 
 
 def description_offences(metadata: str) -> list[str]:
-    """Everything that is wrong with the README as an index shows it."""
+    """Return all offences of the README as an index shows it."""
     page = markdown.render(email.message_from_string(metadata).get_payload())
     if not page or "<h1" not in page:
         return ["its description is no README of Markdown"]
@@ -121,7 +121,7 @@ def description_offences(metadata: str) -> list[str]:
 
 
 def binary_offences(name: str, content: bytes) -> list[str]:
-    """Everything that is wrong with a library or module."""
+    """Return all offences of a library or module."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
@@ -140,7 +140,7 @@ def binary_offences(name: str, content: bytes) -> list[str]:
 
 
 def wheel_offences(path: Path, kernels: bool = True) -> list[str]:
-    """Everything that is wrong with a wheel."""
+    """Return all offences of a wheel."""
     with zipfile.ZipFile(path) as wheel:
         contents = {name: wheel.read(name) for name in wheel.namelist() if name[-1] != "/"}
     found = _lacking(list(contents), WHEEL_HAS)
@@ -161,7 +161,7 @@ def wheel_offences(path: Path, kernels: bool = True) -> list[str]:
 
 
 def sdist_offences(path: Path) -> list[str]:
-    """Everything that is wrong with an sdist."""
+    """Return all offences of an sdist."""
     with tarfile.open(path) as sdist:
         names = [name.partition("/")[2] for name in sdist.getnames()]
         information = sdist.extractfile(f"{path.name.removesuffix('.tar.gz')}/PKG-INFO")
@@ -172,7 +172,7 @@ def sdist_offences(path: Path) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the offences; 1 if there are any."""
+    """Print the offences; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
     parser.add_argument(

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compare onehop with UCX and MPI on this host: two processes, host memory, runs in turn.
+"""Compare onehop with UCX and MPI on this host: two processes, host memory, alternating runs.
 
-How runs take turns and what the intervals are is in comparison.py.
+comparison.py describes the order of runs and the intervals.
 
 ucx_perftest uses one buffer for all messages in flight, onehop and the MPI program one for each;
-all use private memory. UCX runs with UCX_TLS=posix,cma,self unless the environment says otherwise.
+all use private memory. UCX runs with UCX_TLS=posix,cma,self unless the environment overrides it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MIB = 2**20
 
 
 def ucx_version(perftest: Path) -> str:
-    """Return the version that lies beside ucx_perftest."""
+    """Return the version of the UCX that contains ucx_perftest."""
     program = perftest.resolve().parent / "ucx_info"
     if not program.exists():
         return "unknown"
@@ -47,7 +47,7 @@ def ucx_version(perftest: Path) -> str:
 
 
 def ucx_environment(perftest: Path) -> dict[str, str]:
-    """Return what UCX's programs need; those of a wheel do not find their libraries themselves."""
+    """Return the environment of UCX's programs; those of a wheel do not find their libraries."""
     library = perftest.resolve().parent.parent / "lib"
     env = {"UCX_TLS": os.environ.get("UCX_TLS", "posix,cma,self")}
     if library.is_dir():
@@ -56,7 +56,7 @@ def ucx_environment(perftest: Path) -> dict[str, str]:
 
 
 def ucx(perftest: Path) -> Tool:
-    """Return how to measure UCX."""
+    """Return the Tool that measures UCX."""
     env = ucx_environment(perftest)
 
     def measure(case: Case) -> float:
@@ -69,7 +69,7 @@ def ucx(perftest: Path) -> Tool:
             command += ["-O", str(case.window)]
         pinned = [["-c", str(cpu)] for cpu in case.cpus] or [[], []]
         server = subprocess.Popen(
-            # Line by line, so that its word that it waits for the client comes.
+            # Line-buffered, so that the server's message that it is ready arrives.
             ["stdbuf", "-oL", *command, *pinned[1]],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -94,7 +94,7 @@ def ucx(perftest: Path) -> Tool:
 
 
 def mpi(folder: Path) -> Tool | None:
-    """Return how to measure MPI, if there is a compiler for it."""
+    """Return the Tool that measures MPI, if there is a compiler for it."""
     compiler, launcher = shutil.which("mpicxx"), shutil.which("mpiexec")
     if not compiler or not launcher:
         return None

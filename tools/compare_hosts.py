@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compare messages between hosts with UCX and TCP: two processes, loopback, runs in turn.
+"""Compare messages between hosts with UCX and TCP: two processes, loopback, alternating runs.
 
-How runs take turns and what the intervals are is in comparison.py. UCP's active messages and a
-plain socket are measured by bench/pingpong_ucp.cc and bench/pingpong_tcp.cc, which are compiled
-here; all tools run the same loops, have one buffer for each message in flight, poll, and check
-their bytes.
+comparison.py describes the order of runs and the intervals. bench/pingpong_ucp.cc and
+bench/pingpong_tcp.cc, compiled here, measure UCP's active messages and a plain socket. All tools
+run the same loops, use one buffer for each message in flight, poll, and check their bytes.
 
-UCX runs with the settings that were found best on loopback, as shipped, or as onehop runs it: with
-the same settings, watching for the peer's death, which takes ways from it, and for threads that
-sleep. What the environment sets stands. With --over shm it goes through shared memory, and TCP is
-left out.
+UCX runs with the settings found best on loopback, with its defaults, or as onehop runs it: with the
+same settings, error handling for peer failure, which disables some transports, and wake-up for
+threads that sleep. Variables of the environment take precedence. With --over shm UCX uses shared
+memory, and TCP is omitted.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from comparison import (
     provenance,
 )
 
-# Which transport UCX is to take.
+# The transport that UCX uses.
 OVER = {
     "tcp": {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"},
     "shm": {"UCX_TLS": "posix,cma,self"},
 }
-# As shipped 1.22 takes several times as long as 1.13 for large messages over TCP; with these both
-# are level or better.
+# With its defaults, 1.22 takes several times as long as 1.13 for large messages over TCP; with
+# these settings both are equal or better.
 TUNED = {
     "tcp": {
         "UCX_RNDV_SCHEME": "put_zcopy",
@@ -50,24 +49,24 @@ TUNED = {
     },
     "shm": {"UCX_RNDV_THRESH": "16k"},
 }
-# Of each transport, whichever is taken; UCX would warn of the others' in its output.
+# For every transport; UCX would warn about unused ones in its output.
 ALIKE = {**TUNED["tcp"], "UCX_POSIX_ERROR_HANDLING": "y", "UCX_WARN_UNUSED_ENV_VARS": "n"}
 ALIKE_OPTIONS = ("--peer-errors", "--wakeup", "--threads", "serialized", "--header", "72")
 
 
 def compile_ucp(prefix: Path, folder: Path) -> Path:
-    """Compile the one by UCX against the installation under a prefix."""
+    """Compile the UCX program against the installation under a prefix."""
     libraries = [prefix / name for name in ("lib", "lib64") if (prefix / name).is_dir()]
     if not (prefix / "include" / "ucp" / "api" / "ucp.h").exists() or not libraries:
         sys.exit(f"--ucx {prefix}: no include/ucp/api/ucp.h, or no lib beside it")
     options = [f"-I{prefix / 'include'}", *(f"-L{library}" for library in libraries)]
-    # RPATH, not RUNPATH: UCX's libraries find each other by it, too, and no other UCX.
+    # RPATH, not RUNPATH: UCX's libraries find each other through it, too, and no other UCX.
     options += ["-Wl,--disable-new-dtags", *(f"-Wl,-rpath,{library}" for library in libraries)]
     return compile_pingpong("ucp", folder, [*options, "-lucp", "-lucs"])
 
 
 def ucx_tools(prefix: Path, folder: Path, arguments: argparse.Namespace) -> dict[str, Tool]:
-    """Return how to measure one installation of UCX, by the names of the columns."""
+    """Return the Tools for one installation of UCX, by column name."""
     plain = {**OVER[arguments.over], **ucx_environment()}
     tuned = {**TUNED[arguments.over], **plain}
     command = [str(compile_ucp(prefix, folder))]
@@ -82,7 +81,7 @@ def ucx_tools(prefix: Path, folder: Path, arguments: argparse.Namespace) -> dict
 
 
 def ucx_environment() -> dict[str, str]:
-    """Return what the user has set; it wins."""
+    """Return the UCX variables of the environment, which take precedence."""
     return {name: value for name, value in os.environ.items() if name.startswith("UCX_")}
 
 

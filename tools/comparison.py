@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons with other tools: runs in turn, and their statistics.
+"""Comparisons with other tools: alternating runs, and their statistics.
 
-Every pair runs all tools once per case, in an order that turns round from pair to pair, so that
-what else the machine does hits all alike. Printed are the medians over the pairs and the ratio of
-medians with its 95 % confidence interval (bootstrap over the pairs). "Faster" is an interval that
-does not contain 1.
+Every pair of runs measures all tools once per case. The order rotates from pair to pair, so that
+disturbances affect all tools alike. Printed are the medians over the pairs and the ratio of medians
+with its 95 % confidence interval (bootstrap over the pairs). "Faster" means that the interval does
+not contain 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement; all tools get the same."""
+    """One measurement, the same for all tools."""
 
     op: str
     size: int
@@ -39,12 +39,12 @@ class Case:
     cpus: Sequence[int]
 
 
-# Gives a case's figure: microseconds (latency) or GB/s (bandwidth).
+# Measures a case: microseconds (latency) or GB/s (bandwidth).
 Tool = Callable[[Case], float]
 
 
 def run(command: Sequence[str], **env: str) -> str:
-    """Run a program and return its standard output; its errors end the comparison."""
+    """Run a program and return its standard output; a failure ends the comparison."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **env}
     )
@@ -70,7 +70,7 @@ def compile_pingpong(
 def pingpong_row(
     command: Sequence[str], case: Case, env: Mapping[str, str], options: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the row of one of these programs, which is started by a command."""
+    """Run one of these programs and return its row."""
     command = [*command, case.op, "--size", str(case.size), "--iters", str(case.iterations)]
     command += ["--window", str(case.window), *options]
     if case.cpus:
@@ -80,7 +80,7 @@ def pingpong_row(
 
 
 def onehop_row(case: Case, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the row of `onehop bench`, run with some variables."""
+    """Run `onehop bench` with these variables and return its row."""
     command = [sys.executable, "-m", "onehop.cli", "bench", case.op, "--json", "-"]
     command += ["--sizes", str(case.size), "--iters", str(case.iterations)]
     if case.op == "bandwidth":
@@ -97,17 +97,17 @@ def figure(case: Case, row: Mapping[str, Any]) -> float:
 
 
 def onehop(**env: str) -> Tool:
-    """Return how to measure onehop with these variables."""
+    """Return the Tool that measures onehop with these variables."""
     return lambda case: figure(case, onehop_row(case, env))
 
 
 def pingpong(command: Sequence[str], env: Mapping[str, str], options: Sequence[str] = ()) -> Tool:
-    """Return how to measure with one of the programs of bench/pingpong.h."""
+    """Return the Tool that runs one of the programs of bench/pingpong.h."""
     return lambda case: figure(case, pingpong_row(command, case, env, options))
 
 
 def provenance(**env: str) -> str:
-    """Tell the machine and the versions, as `onehop bench` knows them."""
+    """Return the machine and the versions, as `onehop bench` reports them."""
     row = onehop_row(Case("latency", 8, 1, 1, []), env)
     return ", ".join(f"{key} {value}" for key, value in row["provenance"].items())
 
@@ -128,7 +128,7 @@ def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[floa
 
 
 def compare(cases: Sequence[Case], tools: dict[str, Tool], pairs: int) -> list[dict[str, object]]:
-    """Run all tools in turn; return each case's figures by tool."""
+    """Run all tools in alternation; return each case's figures by tool."""
     found: list[dict[str, object]] = []
     for case in cases:
         figures: dict[str, list[float]] = {name: [] for name in tools}
@@ -182,13 +182,13 @@ def parse_size(text: str) -> int:
 
 
 def iterations_for(size: int, op: str) -> int:
-    """Return how many operations a run takes."""
+    """Return the operations per run."""
     volume = 2**30 if op == "latency" else 2 * 2**30
     return max(20, min(10_000, volume // max(1, size)))
 
 
 def add_arguments(parser: argparse.ArgumentParser, sizes: str) -> None:
-    """Add the options that all comparisons have."""
+    """Add the options that all comparisons share."""
     parser.add_argument("--ops", default="latency,bandwidth")
     parser.add_argument("--sizes", default=sizes)
     parser.add_argument("--pairs", type=int, default=5, help="at least 5 for a claim")
@@ -199,7 +199,7 @@ def add_arguments(parser: argparse.ArgumentParser, sizes: str) -> None:
 
 
 def cases_of(arguments: argparse.Namespace, op: str) -> Iterator[Case]:
-    """Give an operation's cases; one without bytes has no bytes a second."""
+    """Yield an operation's cases; size 0 has no bandwidth."""
     cpus = [int(cpu) for cpu in arguments.cpus.split(",") if cpu]
     if len(cpus) not in (0, 2):
         sys.exit("--cpus takes two numbers")
@@ -210,7 +210,7 @@ def cases_of(arguments: argparse.Namespace, op: str) -> Iterator[Case]:
 
 
 def drive(arguments: argparse.Namespace, tools: dict[str, Tool], facts: str) -> None:
-    """Compare, print the tables, and write the figures where the options say."""
+    """Compare, print the tables, and write the figures to the requested files."""
     everything = []
     print(f"{facts}; {arguments.pairs} pairs, medians; window {arguments.window}\n")
     for op in arguments.ops.split(","):

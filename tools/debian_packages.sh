@@ -5,8 +5,9 @@
 #
 #   tools/debian_packages.sh [--install] lane...
 #
-# Says which are missing and how to get them; fails if a lane cannot run without. --install gets them first.
-# PYTHON, CXX and CLANGXX mean what they mean to tools/test.sh.
+# Prints which are missing and how to get them; fails if a lane cannot run without. --install
+# installs them first.
+# PYTHON, CXX and CLANGXX have the same meaning as for tools/test.sh.
 set -euo pipefail
 
 install=
@@ -20,7 +21,7 @@ compiler=${CXX:-c++}
 root=()
 [ "$(id -u)" = 0 ] || root=(sudo)
 
-# for_lanes <lane...>: whether one of them is to run.
+# for_lanes <lane...>: whether any of them was requested.
 for_lanes() {
   local lane
   for lane in "$@"; do [[ $lanes != *" $lane "* ]] || return 0; done
@@ -32,7 +33,7 @@ has_header() { [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ]; }
 has_clang() { [ -n "${CLANGXX:-}" ] || compgen -c clang++ | grep -E '^clang\+\+(-[0-9]+)?$' >/dev/null; }
 has_python() { "$python" -c "$1" 2>/dev/null; }
 
-# The newest clang that the lists of packages have, with the sanitizers' libraries.
+# The newest clang in the package lists, with the sanitizers' libraries.
 clang_packages() {
   local version
   for version in 19 18 17 16 15 14; do
@@ -44,7 +45,8 @@ clang_packages() {
   echo clang
 }
 
-# Sets needed, useful (without these a lane runs with less or is left out), and less: what that is.
+# Sets needed, useful (without these a lane does less or is omitted), and less, which describes the
+# loss.
 look() {
   needed=() useful=() less=()
   if for_lanes quick lint tidy cpp address thread fuzz python integrations; then

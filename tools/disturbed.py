@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the links of a process while other processes keep that process busy.
+"""Measure the links of a process under disturbance by other processes.
 
 One process, the server, has a link to an idle process for each death to be measured, and one to a
 process that exchanges 8-byte messages with it. Others connect and disconnect, over its Unix socket
-and over TCP, and rest 10 ms in between. Meanwhile it is disturbed by:
+and over TCP, and rest 10 ms in between. Meanwhile one of these disturbs it:
 
   attackers  processes without the key of its address connect as fast as they can: of three, one
              hangs up, one stays silent and keeps 500 connections, and one sends half a hello and
              keeps as many. With --alike all of them hang up.
   streamer   a process sends it messages of 8 MiB without a pause
-  spinners   as many processes as there would be attackers compute: what others lose to them is the
-             share of the CPUs alone
+  spinners   as many processes as there would be attackers compute: the loss of the others is due
+             to sharing the CPUs alone
   nobody     for comparison
 
 The time of a death is from the signal to the failure of the server's waiting receive; of a round
@@ -44,15 +44,15 @@ OVER = {
 }
 DISTURBANCES = ("nobody", "spinners", "attackers", "streamer")
 MESSAGE = 8 << 20
-KEPT = 500  # connections of an attacker that keeps them
+KEPT = 500  # connections that an attacker keeps open
 TIMEOUT = 30  # seconds; of every operation
-TEXTS = 72  # where they begin in an address: docs/protocol.md
+TEXTS = 72  # offset of the texts in an address: docs/protocol.md
 
 _spawn = multiprocessing.get_context("spawn")
 
 
 def cut(address: bytes) -> tuple[list[bytes], bytes, int]:
-    """Return the texts of an address, what comes behind them, and the TCP port."""
+    """Return the texts of an address, the bytes after them, and the TCP port."""
     at = TEXTS
     texts = []
     for _ in range(3):
@@ -76,7 +76,7 @@ def tcp_only(address: bytes) -> bytes:
 
 
 def echo(peer: onehop.Peer) -> None:
-    """Answer each 8-byte message, until the link ends."""
+    """Echo each 8-byte message until the link ends."""
     word = bytearray(8)
     with contextlib.suppress(onehop.Error):
         while True:
@@ -85,7 +85,7 @@ def echo(peer: onehop.Peer) -> None:
 
 
 def take_in(peer: onehop.Peer) -> None:
-    """Receive large messages, until the link ends."""
+    """Receive large messages until the link ends."""
     message = bytearray(MESSAGE)
     with contextlib.suppress(onehop.Error):
         while True:
@@ -93,14 +93,14 @@ def take_in(peer: onehop.Peer) -> None:
 
 
 def watch(peer: onehop.Peer, pipe: Connection) -> None:
-    """Tell when the peer is lost."""
+    """Report when the peer is lost."""
     with contextlib.suppress(onehop.PeerLost):
         peer.recv(bytearray(8), timeout=None)
     pipe.send(time.monotonic_ns())
 
 
 def serve(pipe: Connection, roles: Sequence[str], environment: dict[str, str]) -> None:
-    """Run the server, until it is killed: one link for each role, then all others."""
+    """Run the server until it is killed: one link for each role, then all others."""
     os.environ.update(environment)
     endpoint = onehop.Endpoint()
     pipe.send(endpoint.address)
@@ -114,7 +114,7 @@ def serve(pipe: Connection, roles: Sequence[str], environment: dict[str, str]) -
             endpoint.accept(timeout=None).close()
 
 
-# ---- Those who mean well
+# ---- Legitimate processes
 
 
 def partner(
@@ -125,7 +125,7 @@ def partner(
     stop: Event,
     start: Event,
 ) -> None:
-    """Have a link to the server, and use it as the role says."""
+    """Open a link to the server, and use it as the role requires."""
     os.environ.update(environment)
     endpoint = onehop.Endpoint()
     peer = endpoint.connect(address, timeout=TIMEOUT)
@@ -148,7 +148,7 @@ def partner(
 def connect(
     pipe: Connection, address: bytes, environment: dict[str, str], stop: Event, start: Event
 ) -> None:
-    """Connect and close, again and again."""
+    """Connect and close repeatedly."""
     os.environ.update(environment)
     endpoint = onehop.Endpoint()
     start.wait()
@@ -165,11 +165,11 @@ def connect(
     pipe.send((times, failures))
 
 
-# ---- Those who do not
+# ---- Disturbing processes
 
 
 def attack(pipe: Connection, name: bytes, port: int, way: str, stop: Event, start: Event) -> None:
-    """Connect as fast as possible, by turns to the Unix socket and by TCP."""
+    """Connect as fast as possible, alternating between the Unix socket and TCP."""
     half = struct.pack("<IBBHH", 2 + 60, 1, 0, 1, 0)
     kept: list[socket.socket] = []
     count = 0
@@ -197,7 +197,7 @@ def attack(pipe: Connection, name: bytes, port: int, way: str, stop: Event, star
 
 
 def spin(_: Connection, stop: Event, start: Event) -> None:
-    """Compute."""
+    """Compute continuously."""
     start.wait()
     while not stop.is_set():
         sum(range(10_000))
@@ -207,7 +207,7 @@ def spin(_: Connection, stop: Event, start: Event) -> None:
 
 
 def told(pipe: Connection) -> Any:  # noqa: ANN401
-    """Return what is told within the time, or give up."""
+    """Return the next report, or fail at the timeout."""
     if not pipe.poll(2 * TIMEOUT):
         msg = "a process has told nothing"
         raise TimeoutError(msg)
@@ -215,14 +215,14 @@ def told(pipe: Connection) -> Any:  # noqa: ANN401
 
 
 class Run:
-    """The processes of one measurement. A context manager that leaves none."""
+    """The processes of one measurement; the context manager ends them all."""
 
     def __init__(self) -> None:
         self.stop, self.start = _spawn.Event(), _spawn.Event()
         self.processes: list[Any] = []
 
     def begin(self, function: Callable[..., None], *arguments: object) -> tuple[Connection, int]:
-        """Start one, and return its pipe and number."""
+        """Start a process; return its pipe and its pid."""
         ours, theirs = _spawn.Pipe()
         process = _spawn.Process(target=function, args=(theirs, *arguments), daemon=True)
         process.start()
@@ -239,7 +239,7 @@ class Run:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Run all processes for the time, and print what they saw."""
+    """Run all processes for the given time, and print their results."""
     environment = {**OVER[options.over], "ONEHOP_INTERFACE": "127.0.0.1", "ONEHOP_LOG": "error"}
     roles = ["echo", *["stream"] * options.streamers, *["death"] * options.deaths]
     with Run() as run:

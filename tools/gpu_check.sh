@@ -23,19 +23,19 @@
 #   soak          SOAK_SECONDS (60) of random traffic of GPU memory among 8 processes, some of them killed
 #   sanitizer     stream and kernel under compute-sanitizer: memory, shared memory, barriers
 #
-# Without arguments all of them but sanitizer and soak. Needs cmake, ninja, g++, nanobind, and no network;
-# GoogleTest is installed, or its sources are in GOOGLETEST (build/googletest). A
-# step that hangs is ended at its own limit, and all of them after SECONDS_IN_ALL (170); what is left
-# is said to be left out. In OUT (build/gpu_check):
+# Without arguments all steps but sanitizer and soak. Needs cmake, ninja, g++, nanobind, and no
+# network; GoogleTest is installed, or its sources are in GOOGLETEST (build/googletest). A step that
+# hangs is ended at its own limit, and all steps after SECONDS_IN_ALL (170); the report names the
+# omitted ones. Files in OUT (build/gpu_check):
 #
 #   report.txt    provenance, each step's time, tables     rows.jsonl     rows of the benchmarks
 #   doctor.jsonl  the doctor's findings                    steps.jsonl    steps: seconds, status
-#   log.txt       what the steps said
+#   log.txt       the steps' output
 #
-# COMMIT: named in the provenance where there is no git. JOBS: of the build (all cores).
-# GPU_TEST_TARGET, GPU_TESTS: which C++ tests (conformance_tests), and their filter; SLICES (8) run side by
-# side. OUT/tests_left.txt has the filter of those that the time was over for.
-# Exits with 1 if a step failed or was left out.
+# COMMIT: provenance where there is no git. JOBS: of the build (all cores). GPU_TEST_TARGET,
+# GPU_TESTS: the C++ tests to run (conformance_tests), and their filter; SLICES (8) run
+# concurrently. OUT/tests_left.txt has the filter of the tests that did not run in time.
+# Exits with 1 if a step failed or was omitted.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,7 +63,7 @@ step() {
   fi
   [ "$limit" -le "$left" ] || limit=$left
   begin=$(date +%s.%N)
-  # A command of its own session, so that its children end with it.
+  # A session of its own, so that its children end with it.
   timeout --kill-after=3 "$limit" "$@" >"$work/step.txt" 2>&1 </dev/null
   status=$?
   text=$("$python" -c "import time; print(f'{time.time() - $begin:.1f}')")
@@ -133,7 +133,7 @@ configure_and_build() {
   fi
   cmake "${options[@]}" -B "$work/package" -DONEHOP_PYTHON=ON \
     -DPython_EXECUTABLE="$(command -v "$python")" || return 1
-  # Both at once: they wait for each other's slowest file otherwise.
+  # Both in one run: separately, each would wait for its slowest file.
   if [ $tests = ON ]; then
     (cmake "${options[@]}" -B "$work/tests" -DONEHOP_TESTS=ON &&
       cmake --build "$work/tests" -j "$jobs" --target ${GPU_TEST_TARGET:-conformance_tests}) >"$work/tests.txt" 2>&1 &
@@ -151,7 +151,7 @@ configure_and_build() {
 export -f provenance configure_and_build
 export work jobs
 
-# The filter of ctest, which runs the whole contract over one kind of each way.
+# The filter of ctest: the whole contract runs over one link kind of each way.
 gpu_filter() {
   ctest --test-dir "$work/tests" --show-only=json-v1 | "$python" -c '
 import json, sys
@@ -183,7 +183,7 @@ run_tests() {
   step tests "$most" bash -c "run_slices $((seconds < most - 10 ? seconds : most - 10))"
 }
 
-# The worker is not started where others compute.
+# The worker is not started while other processes use the GPU.
 run_python() {
   local worker=tests/python/test_torch_gpu_worker.py
   step python-worker 60 "$python" -m pytest -q -p no:cacheprovider $worker
@@ -212,7 +212,7 @@ run_bandwidth() {
   rows windowed 20 bandwidth --memory cuda --sizes 64K,1M,16M --vs memcpy
 }
 
-# One limit for both: the second has what the first has left.
+# One limit for both: the second gets the remaining time.
 run_stream() {
   local begin=$SECONDS
   rows stream 50 latency --memory cuda --sizes 8,1K,4K,16K,64K,256K,512K,1M,4M --iters 2000 \
@@ -229,7 +229,8 @@ run_kernel() {
     --vs memcpy --mode kernel_put
 }
 
-# By a group for each direction; both sides poll their own memory, or the sender polls the receiver's.
+# One group per direction; either both sides poll their own memory, or the sender polls the
+# receiver's.
 run_dual() {
   local flow=(bandwidth --memory cuda --mode kernel --groups 512,cluster)
   rows dual 30 "${flow[@]}" --sizes 128K,1M,8M,64M --iters 40
@@ -248,7 +249,7 @@ sanitized() {
   grep -E 'SUMMARY' "$work/step.txt" >>"$out/report.txt"
 }
 
-# All that synccheck sees takes the other two more than a minute.
+# With everything that synccheck runs, the other two tools would take more than a minute.
 run_sanitizer() {
   sanitized memcheck --sizes 8,64K,1M --mode stream --mode graph
   sanitized memcheck --sizes 8,64K --mode kernel

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print a table of what ran on real GPUs:  tools/gpu_test_table.py FOLDER.
 
-FOLDER has GoogleTest's JSON files of a run with REAL_GPUS=1. A row a suite: how many of its tests
-passed on the machine's own GPUs, on the fake driver, and without a device; how many were skipped;
-and the names of those that failed, or did not end.
+FOLDER has GoogleTest's JSON files of a run with REAL_GPUS=1. The table has a row per suite: how
+many of its tests passed on the machine's own GPUs, on the fake driver, and without a device; how
+many were skipped; and the names of those that failed, or did not end.
 """
 
 import collections
@@ -25,7 +25,7 @@ def outcome(test: dict) -> str:
 
 
 def main() -> int:
-    """Print the table; return 1 if a test failed or there is none."""
+    """Print the table; return 1 if a test failed or there are none."""
     suites: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     failed = []
     for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run GoogleTest's tests on real GPUs, in slices:  tools/gpu_tests.py BINARY FILTER FOLDER SECONDS.
 
-Each slice is a process with some tests and a JSON file in FOLDER, so slices that have ended by the
-deadline are on record; FOLDER/left.txt has a filter of the tests that have not, for the next run.
-As many slices run side by side as SLICES says (8); those of the worker run first, one at a time: it
-is not started where others compute.
+Each slice is a process with some tests and a JSON file in FOLDER, so that slices that have ended by
+the deadline are recorded; FOLDER/left.txt has a filter of the remaining tests, for the next run.
+SLICES (8) slices run concurrently; those of the worker run first, one at a time: the worker is not
+started while other processes use the GPU.
 """
 
 import concurrent.futures
@@ -17,8 +17,8 @@ import subprocess
 import sys
 import time
 
-TESTS = 10  # of a slice
-MOST_SECONDS = 120  # of a slice
+TESTS = 10  # per slice
+MOST_SECONDS = 120  # limit of a slice
 ALONE = "GpuWorker"
 
 
@@ -39,12 +39,12 @@ def tests_of(binary: str, wanted: str) -> list[str]:
 
 
 def slices(names: list[str]) -> list[list[str]]:
-    """Divide the tests."""
+    """Divide the tests into slices."""
     return [names[first : first + TESTS] for first in range(0, len(names), TESTS)]
 
 
 def main() -> int:
-    """Run the slices; return 1 if a test failed or was left."""
+    """Run the slices; return 1 if a test failed or is left."""
     binary, wanted, folder, seconds = sys.argv[1:]
     deadline = time.monotonic() + float(seconds)
     results = pathlib.Path(folder)
@@ -65,7 +65,7 @@ def main() -> int:
             binary, "--gtest_brief=1", "--gtest_filter=" + ":".join(some),
             f"--gtest_output=json:{results}/{number}.json",
         ]  # fmt: skip
-        # A session of its own: what a test has started ends with it.
+        # A session of its own, so that the test's processes end with it.
         running = subprocess.Popen(
             command, env={**os.environ, "REAL_GPUS": "1"}, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

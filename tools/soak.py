@@ -5,27 +5,26 @@
     tools/soak.py --seconds 3600 --transports shm,socket,ucx
     tools/soak.py --seconds 3600 --transports cuda --processes 4
 
-Uses the installed package. Each transport has its own processes, all at once; each process is
-linked to all others of its transport. They send messages of 0 bytes to some MiB in windows, cancel
-some and give up others, receive from any source in several threads, put and get with notifications
-and signals, close links in good order or in the middle of everything, and connect again. Meanwhile
-this process kills (not place 0, whose handles are counted at the end), stops and continues them,
-takes away their room for descriptors for a while, and puts a fresh process in the place of a killed
-one.
+Uses the installed package. Each transport has its own processes, and all run at once; each process
+is linked to all others of its transport. They send messages of 0 bytes to some MiB in windows,
+cancel some and abandon others, receive from any source in several threads, put and get with
+notifications and signals, close links in order or abruptly, and connect again. Meanwhile this
+process kills workers (except place 0, whose handles are counted at the end), stops and continues
+them, lowers their descriptor limit for a while, and replaces each killed process.
 
 With cuda the process in place i has GPU i modulo --devices. Three in four of its messages, receives
 and regions lie in the memory of that GPU, the others in host memory; some processes have no GPU.
 cuda_relay is the same with ONEHOP_CUDA_IPC=off, cuda_ucx over UCX as between hosts. The memory
 comes from the CUDA driver; no array library is needed.
 
-A fault is: a wrong byte; a message that is lost, comes twice or in a wrong order; bytes behind a
-receive or after its end; an error that no kill, no close and no want of descriptors explains; a
+A fault is: a wrong byte; a message that is lost, duplicated or out of order; bytes beyond a receive
+or written after its end; an error that no kill, close or shortage of descriptors explains; a
 process that dies by itself; a call that takes too long (stacks of all threads and flight records go
-to standard error); descriptors, shared mappings and socket files that are left behind; GPU memory
-that onehop still refers to when all links are closed; with one transport of GPUs, which nothing
-else may use then, free memory that a GPU lacks when all processes but place 0 have ended. The first
-one ends the run with exit code 1. The last line of standard output is a summary in JSON. A run with
-the same --seed draws the same random numbers; its timing is another.
+to standard error); descriptors, shared mappings and socket files that leak; GPU memory that onehop
+still references when all links are closed; with a single GPU transport, while nothing else uses the
+GPUs, free memory that a GPU lacks when all processes but place 0 have ended. The first fault ends
+the run with exit code 1. The last line of standard output is a summary in JSON. A run with the same
+--seed draws the same random numbers, but its timing differs.
 """
 
 from __future__ import annotations
@@ -58,21 +57,21 @@ from soak_transports import TRANSPORTS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-HOST_ONLY = 0.2  # share of the processes beside others with GPUs that have none
-START = 60.0  # seconds for a process to come up
+HOST_ONLY = 0.2  # share of processes without a GPU in groups with GPUs
+START = 60.0  # seconds for a process to start
 SILENCE = 150.0  # seconds without a report of a process that is not stopped
 DRAIN = 180.0  # seconds for all links to end
-SETTLE = 15.0  # seconds for what links had to be given back
-POLLED = 16  # descriptors, at most, that a thread polls at once
-AFTER_SQUEEZE = 3.0  # seconds in which an error may still be for want of descriptors
-# What a process without links may have more than at its start: descriptors of UCX, spare segments,
-# buffers of receives from any source, which the fake driver maps.
+SETTLE = 15.0  # seconds for the resources of links to be released
+POLLED = 16  # limit of the descriptors that a thread polls at once
+AFTER_SQUEEZE = 3.0  # seconds in which a shortage of descriptors may still explain an error
+# Allowed growth of a process without links since its start: descriptors of UCX, spare segments, and
+# buffers of any-source receives, which the fake driver maps.
 MORE = {
     "descriptors": 24,
     "mappings": 8 + soak_worker.RECEIVERS,
     "bytes of device memory": soak_worker.RECEIVERS * soak_worker.WILD_MAX,
 }
-MORE_DEVICE_MEMORY = 64 << 20  # bytes: what the driver keeps for a process that has used it
+MORE_DEVICE_MEMORY = 64 << 20  # bytes that the driver keeps for a process that has used it
 
 
 _spawn = multiprocessing.get_context("spawn")
@@ -80,7 +79,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 @dataclass
 class Process:
-    """A worker."""
+    """A worker process."""
 
     place: int
     incarnation: int
@@ -93,28 +92,28 @@ class Process:
     counts: dict[str, int] = field(default_factory=dict)
     before: dict[str, int] = field(default_factory=dict)
     after: dict[str, int] = field(default_factory=dict)
-    squeezed_until: float = 0.0  # it has no room for descriptors
-    files: int = 0  # the limit that it began with
+    squeezed_until: float = 0.0  # until then it lacks descriptors
+    files: int = 0  # its initial descriptor limit
 
 
 @dataclass
 class Shortages:
-    """When which process was short of descriptors; a process is its place and incarnation."""
+    """The times at which processes lacked descriptors; a process is its place and incarnation."""
 
     times: dict[tuple[int, int], list[list[float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
     def begin(self, process: tuple[int, int], when: float) -> None:
-        """Note that it is short from now on."""
+        """Record the start of a shortage."""
         self.times[process].append([when, math.inf])
 
     def end(self, process: tuple[int, int], when: float) -> None:
-        """Note that it is not any more."""
+        """Record the end of a shortage."""
         self.times[process][-1][1] = when
 
     def explain(self, processes: Iterable[tuple[int, int]], when: float) -> bool:
-        """Return whether an error between two processes may be for want of descriptors."""
+        """Return whether a shortage of descriptors may explain an error between two processes."""
         return any(
             begin <= when <= end + AFTER_SQUEEZE
             for process in processes
@@ -123,7 +122,7 @@ class Shortages:
 
 
 class Group:
-    """The processes of one transport, and what happens to them."""
+    """The processes of one transport, and the disturbances that they get."""
 
     def __init__(self, transport: str, arguments: argparse.Namespace, folder: str) -> None:
         self.name, self.arguments = transport, arguments
@@ -139,12 +138,12 @@ class Group:
         self.abrupt: set[str] = set()
         self.lost: list[tuple[str, tuple[int, int], tuple[int, int], str, float]] = []
         self.faults: list[str] = []
-        self.stopped: dict[int, float] = {}  # until when
+        self.stopped: dict[int, float] = {}  # until when each is stopped
         self.slowest_death = 0.0
         self.next_kill = self.next_stop = self.next_squeeze = 0.0
         self.squeeze_every = arguments.squeeze_every if self.transport.squeezed else 0
         self.draining = self.leaving = False
-        self.free: list[int] = []  # bytes of each GPU beside place 0 alone; empty: not looked at
+        self.free: list[int] = []  # bytes of each GPU with only place 0 running; empty: unknown
         self.device_memory_kept: list[int] = []
         self.start(0)
         gpu_groups = sum(TRANSPORTS[name].gpus for name in arguments.transports)
@@ -155,7 +154,7 @@ class Group:
             self.start(place)
 
     def start(self, place: int) -> None:
-        """Put a fresh process in a place."""
+        """Start a new process in a place."""
         self.started[place] += 1
         options = {
             "seed": self.arguments.seed,
@@ -187,27 +186,27 @@ class Group:
         self.processes[place] = Process(place, self.started[place], process, ours)
 
     def device(self, place: int) -> int | None:
-        """Return the GPU of a fresh process, if it gets one. Place 0 does, as it stays."""
+        """Return the GPU of a new process, if it gets one. Place 0 always does, as it stays."""
         if not self.transport.gpus or (place and self.random.random() < HOST_ONLY):
             return None
         return place % self.arguments.devices
 
     def await_first(self) -> None:
-        """Wait until place 0 is up."""
+        """Wait until place 0 has started."""
         first, end = self.processes[0], time.monotonic() + START
         while not (first.addresses or first.left) and time.monotonic() < end:
             if wait([first.pipe], timeout=0.5):
                 self.hear(first)
 
     def free_memory(self) -> list[int]:
-        """Return the free bytes of each GPU, as a process sees them that ends again."""
+        """Return the free bytes of each GPU, measured by a temporary process."""
         with ProcessPoolExecutor(1, mp_context=_spawn) as executor:
             return executor.submit(soak_memory.free_memory, self.arguments.devices).result(START)
 
     # ---- What processes report
 
     def hear(self, one: Process) -> None:
-        """Take all that a process has reported."""
+        """Handle all pending reports of a process."""
         try:
             while one.pipe.poll():
                 self.take(one, one.pipe.recv())
@@ -219,7 +218,7 @@ class Group:
             one.left = True
 
     def take(self, one: Process, message: tuple) -> None:
-        """Take one report."""
+        """Handle one report."""
         what, *values = message
         one.heard = time.monotonic()
         if what == "ready":
@@ -250,7 +249,7 @@ class Group:
             one.left = True
 
     def tell_others(self) -> None:
-        """Tell all processes who there is to connect to."""
+        """Send all processes the addresses of the others."""
         there = {
             place: (one.incarnation, one.addresses)
             for place, one in self.processes.items()
@@ -260,18 +259,18 @@ class Group:
             self.send(one, "others", there)
 
     def send(self, one: Process, *what: object) -> None:
-        """Tell a process something; one that is dead hears nothing."""
+        """Send a process a command; a dead process is ignored."""
         with contextlib.suppress(OSError):
             one.pipe.send(what)
 
-    # ---- What happens to them
+    # ---- Disturbances
 
     def is_up(self) -> bool:
-        """Return whether all processes have said where they are."""
+        """Return whether all processes have reported their addresses."""
         return all(one.addresses for one in self.processes.values())
 
     def act(self) -> None:
-        """Kill, stop and continue the processes whose turn it is."""
+        """Kill, stop and continue the processes that are due."""
         now = time.monotonic()
         for place in [place for place, until in self.stopped.items() if now >= until]:
             self.resume(place)
@@ -294,13 +293,13 @@ class Group:
         for one in self.processes.values():
             patience = SILENCE if one.addresses else START
             if now - one.heard > patience and one.place not in self.stopped and not one.left:
-                os.kill(one.process.pid, signal.SIGUSR2)  # shows its stacks
+                os.kill(one.process.pid, signal.SIGUSR2)  # prints its stacks
                 one.process.join(2)
                 self.faults.append(f"process {one.place}.{one.incarnation} says nothing any more")
                 one.heard = now
 
     def kill(self, place: int) -> None:
-        """Kill a process and begin another."""
+        """Kill a process and start its successor."""
         one = self.processes[place]
         self.hear(one)
         if one.left:
@@ -333,7 +332,7 @@ class Group:
         self.processes[place].heard = time.monotonic()
 
     def squeeze(self, place: int) -> None:
-        """Take away a process's room for descriptors for a while; a few may be left."""
+        """Lower a process's descriptor limit for a while; a few free ones may remain."""
         one = self.processes[place]
         if one.squeezed_until or one.left:
             return
@@ -341,7 +340,7 @@ class Group:
         try:
             highest = max((int(name) for name in os.listdir(f"/proc/{pid}/fd")), default=0)
             one.files, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-            # poll() of more descriptors than the limit is an error.
+            # poll() fails for more descriptors than the limit.
             few = self.random.choice((POLLED, highest + self.random.randrange(1, 9)))
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, most))
         except OSError:
@@ -351,7 +350,7 @@ class Group:
         self.counts["squeezes"] += 1
 
     def give_room(self, one: Process) -> None:
-        """Give back what squeeze() took."""
+        """Restore the limit that squeeze() lowered."""
         one.squeezed_until = 0.0
         with contextlib.suppress(OSError):
             _, most = resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE)
@@ -361,7 +360,7 @@ class Group:
     # ---- The end
 
     def drain(self) -> None:
-        """Let all links end."""
+        """Wait for all links to end."""
         self.draining = True
         for one in self.processes.values():
             if one.squeezed_until:
@@ -377,11 +376,11 @@ class Group:
         return all(one.left or one.idle for one in self.processes.values())
 
     def socket_files(self) -> list[Path]:
-        """Return the sockets in the folder that these processes share."""
+        """Return the socket files in the folder that these processes share."""
         return [path for path in self.sockets.iterdir() if path.name.startswith("onehop-")]
 
     def left_behind(self) -> list[str]:
-        """Return what processes without links have too much of."""
+        """Return the resources that processes without links have too much of."""
         return [
             f"process {one.place}.{one.incarnation} began with {one.before[what]} {what} and has "
             f"{one.after[what]} when all links are closed"
@@ -391,20 +390,20 @@ class Group:
         ]
 
     def judge(self) -> None:
-        """Find the faults that only the end shows."""
+        """Find the faults that only show at the end."""
         for uid, one, other, text, when in self.lost:
-            # A death explains only what was lost after it.
+            # A death explains only losses after it.
             dead = self.killed.get(other, math.inf) <= when
             short = self.shortages.explain([one, other], when)
             if not (dead or short or uid in self.abrupt):
                 self.faults.append(f"{uid}: the link to {other} was lost for no reason: {text}")
         self.faults += self.left_behind()
-        # The successor of a killed process has swept.
+        # The successor of a killed process has removed its stale socket file.
         if len(files := self.socket_files()) > len(self.processes):
             self.faults.append(f"{len(files)} socket files of {len(self.processes)} processes")
 
     def leave(self) -> None:
-        """Let all processes end, place 0 last: then GPUs have the memory of the start."""
+        """End all processes, place 0 last: by then the GPUs' memory must be as at the start."""
         self.leaving = True
         self.end([one for one in self.processes.values() if one.place != 0])
         if self.free and not self.faults:
@@ -420,7 +419,7 @@ class Group:
         self.end([self.processes[0]])
 
     def end(self, processes: list[Process]) -> None:
-        """Let processes end; kill those that do not."""
+        """Ask processes to end; kill those that do not."""
         for one in processes:
             self.send(one, "leave")
         end = time.monotonic() + 30
@@ -441,7 +440,7 @@ class Group:
                 self.faults.append(f"{who} ended with exit code {one.process.exitcode}")
 
     def summary(self) -> dict[str, object]:
-        """Return what was done."""
+        """Return the counts of the run."""
         total = Counter(self.counts)
         for one in self.processes.values():
             total.update(one.counts)
@@ -466,7 +465,7 @@ class Group:
 
 
 def listen(groups: list[Group], seconds: float) -> None:
-    """Take reports for a while."""
+    """Handle reports for a while."""
     pipes = {one.pipe: (group, one) for group in groups for one in group.processes.values()}
     pipes = {pipe: of for pipe, of in pipes.items() if not of[1].left}
     for pipe in wait(list(pipes), timeout=seconds):
@@ -505,7 +504,7 @@ def soak(groups: list[Group], arguments: argparse.Namespace) -> None:
                     group.processes[place].process.join(1)
                 if waiting:
                     group.faults.append(f"links of the processes {waiting} do not end")
-    # What was closed last goes a while later: on the watchers' threads.
+    # The watchers' threads release the resources of the last links with a delay.
     end = time.monotonic() + SETTLE
     while any(group.left_behind() for group in groups) and time.monotonic() < end:
         listen(groups, 0.2)
@@ -537,7 +536,7 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--stop-every", type=float, default=3, help="seconds; 0: never (3)")
     parser.add_argument("--squeeze-every", type=float, default=20, help="seconds; 0: never (20)")
     parser.add_argument("--report-every", type=float, default=60, help="seconds; 0: never (60)")
-    # For the test of this tool: what one sender does wrong, once.
+    # For the test of this tool: an error that one sender makes, once.
     parser.add_argument("--inject", choices=("corrupt", "swap", "lose"), help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     arguments.transports = arguments.transports.split(",")

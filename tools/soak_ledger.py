@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the soak sends, and how its receivers know that they got all of it, in order.
+"""The messages of the soak, and how receivers check that all of them arrive, in order.
 
-The bytes of a message follow from the run's seed, its stream (one direction of a link and a tag)
-and its sequence number. Messages of 8 bytes and more begin with a header:
+The bytes of a message are derived from the run's seed, its stream (one direction of a link and a
+tag) and its sequence number. Messages of 8 bytes and more begin with a header:
 
     | sequence, 31 bits | end of round, 1 bit | check of stream and sequence, 32 bits | bytes ...
 
-A round is a burst of messages of one stream. Its last message lists what the receiver must have.
+A round is a burst of messages of one stream. Its last message lists the messages that the receiver
+must have.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 HEADER = struct.Struct("<II")
-END = 1 << 31  # of a header's first word
-STRIDE = 65_521  # first bytes differ between this many messages
-GUARD = bytes(range(64))  # behind each receive buffer
+END = 1 << 31  # in a header's first word
+STRIDE = 65_521  # period of the messages' first bytes
+GUARD = bytes(range(64))  # follows each receive buffer
 
 
 class WrongBytesError(Exception):
-    """A message is not what was sent."""
+    """A message differs from the one that was sent."""
 
 
 class WrongOrderError(Exception):
-    """A message is missing, there twice, or in a wrong place."""
+    """A message is missing, duplicated, or out of order."""
 
 
 def stream_key(*parts: object) -> int:
-    """Return the number that stands for a stream, in all processes."""
+    """Return the number of a stream, equal in all processes."""
     text = "/".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -89,7 +90,7 @@ class Payloads:
         raise WrongBytesError(msg)
 
     def read(self, key: int, got: bytearray, size: int) -> tuple[int, dict[str, Any] | None]:
-        """Return a message's sequence number, or what the end of a round says; raise if wrong."""
+        """Return the sequence number and, at an end of round, the content; raise if wrong."""
         if size < HEADER.size:
             msg = f"a message of {size} bytes, without a header"
             raise WrongBytesError(msg)
@@ -106,9 +107,10 @@ class Payloads:
 
 @dataclass
 class Ledger:
-    """What came of one stream. Receives overlap, so each has the interval in which it was posted.
+    """The received messages of one stream, each with the interval in which its receive was posted.
 
-    Of two messages the earlier one must not be in a receive that was posted after the later one's.
+    Receives overlap. Of two messages the earlier one must not be in a receive that was posted after
+    the later one's.
     """
 
     name: str
@@ -117,7 +119,7 @@ class Ledger:
     settled: int = 0
 
     def record(self, sequence: int, first: int, last: int) -> None:
-        """Note a message, and the interval of its receive."""
+        """Record a message, and the interval of its receive."""
         if sequence in self.got:
             msg = f"{self.name}: message {sequence} came twice"
             raise WrongOrderError(msg)
@@ -126,8 +128,8 @@ class Ledger:
     def check_order(self, withdrawn: int = 0) -> None:
         """Raise if messages overtook each other.
 
-        A receive whose message was withdrawn goes back to its former place, though later receives
-        have got later messages already: so many may be out of order.
+        A receive whose message was withdrawn keeps its place, though later receives may have got
+        later messages already: `withdrawn` messages may be out of order.
         """
         if withdrawn:
             self._check_count_out_of_order(withdrawn)
@@ -142,7 +144,7 @@ class Ledger:
                 latest, of = first, sequence
 
     def _check_count_out_of_order(self, most: int) -> None:
-        tails: list[int] = []  # of increasing subsequences, by their length
+        tails: list[int] = []  # of increasing subsequences, indexed by length
         for sequence in sorted(self.got, key=self.got.__getitem__):
             at = bisect.bisect_left(tails, sequence)
             tails[at : at + 1] = [sequence]
@@ -154,10 +156,10 @@ class Ledger:
             raise WrongOrderError(msg)
 
     def settle(self, doubts: int | None = None) -> int:
-        """Check the rounds that are complete; return how many messages are missing of them.
+        """Check the rounds that are complete; return how many of their messages are missing.
 
-        doubts: how many may be: receives in doubt took them. None: they may still come; rounds of
-        which some are missing stay.
+        doubts: how many may be missing, because receives in doubt took them. None: missing messages
+        may still arrive, and their rounds are kept.
         """
         lost = 0
         for end in list(self.rounds):
@@ -181,6 +183,6 @@ class Ledger:
         return lost
 
     def missing(self) -> str:
-        """Say what is still expected."""
+        """Describe the messages that are still expected."""
         missing = [s for end in self.rounds for s in end["sent"] if s not in self.got]
         return f"{self.name}: {len(missing)} messages, the first are {missing[:8]}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One link of the soak: what its two sides do to each other until it is closed or lost.
+"""One link of the soak: the operations of its two sides until it is closed or lost.
 
 Both sides derive the plan of each direction from the run's seed and the link's name, so neither
-announces what comes next. A link of kind "directed" carries rounds of messages that are received
+announces its next step. A link of kind "directed" carries rounds of messages that are received
 from this peer, and puts and gets beside them. One of kind "wild" carries rounds that the receiver's
 threads take from any source, see soak_worker.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from soak_memory import DeviceBuffer, HostBuffer
     from soak_worker import Worker
 
-PATIENCE = 60.0  # seconds; no operation that is not given up takes longer, stopped peers included
-LATE = 15.0  # seconds after which a message of a round that has ended was lost or given up
-WILD_MAX = 256 << 10  # bytes of a message to any source
+PATIENCE = 60.0  # seconds; limit of each operation that is not abandoned, also with stopped peers
+LATE = 15.0  # seconds after the end of a round in which its messages must have arrived
+WILD_MAX = 256 << 10  # bytes of a message for receives from any source
 TAG_DESCRIPTOR, TAG_DONE, TAG_NEVER = 1 << 40, (1 << 40) + 1, (1 << 40) + 2
-TAG_LOOSE = 1 << 20  # the first; one for each round
-STATIC = 256 << 10  # bytes of a region that gets read
+TAG_LOOSE = 1 << 20  # the first of the loose rounds' tags
+STATIC = 256 << 10  # bytes of a region that are only read
 SLOT = 64 << 10  # bytes of a region that one put may write
 SLOTS = 8
 SCRATCH = STATIC + SLOTS * SLOT
@@ -41,7 +41,7 @@ REGION = SCRATCH + SLOT
 
 
 class HangError(Exception):
-    """Something did not come about within its deadline."""
+    """An expected event did not happen within its deadline."""
 
 
 @dataclass
@@ -52,22 +52,22 @@ class Link:
     kind: str  # "directed" or "wild"
     uid: str
     connector: bool
-    other: tuple[int, int]  # of the other side's process: its place and its incarnation
+    other: tuple[int, int]  # the other side's process: its place and its incarnation
     peer: onehop.Peer
     closing: bool = False
     lost: bool = False
-    broken: bool = False  # as its peer sees it; await_inbound decides whether that was a loss
+    broken: bool = False  # as this side sees it; await_inbound decides whether it was a loss
     threads: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     inbound_done: threading.Event = field(default_factory=threading.Event)
-    shared: Any = None  # memory of our region
+    shared: Any = None  # memory of the local region
     region: Any = None
-    outstanding: set[int] = field(default_factory=set)  # slots that the peer has not looked at
+    outstanding: set[int] = field(default_factory=set)  # slots that the peer has not checked yet
     expected_rounds: int = -1
 
     def plan(self, outbound: bool) -> random.Random:
-        """Return the random numbers that both sides derive a direction's rounds from."""
+        """Return the random numbers from which both sides derive a direction's rounds."""
         direction = "there" if outbound == self.connector else "back"
         return random.Random(f"{self.worker.seed}/{self.uid}/{direction}")
 
@@ -79,7 +79,7 @@ class Link:
     # ---- Life
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads of the link."""
         if self.kind == "directed":
             static = self.worker.payloads.body(self.key(False, "static"), 0, STATIC)
             self.shared = self.worker.memory.region(REGION, static)
@@ -96,7 +96,7 @@ class Link:
             ).start()
 
     def close_abruptly(self, delay: float) -> None:
-        """Close in the middle of everything, if it is not over by then."""
+        """Close the link after a delay, in the middle of its operations."""
         time.sleep(delay)
         with self.lock:
             if self.closing or self.lost or self.threads == 0:
@@ -107,7 +107,7 @@ class Link:
         self.peer.close()
 
     def run(self, role: Callable[[], None]) -> None:
-        """Run one thread of the link; the last one closes it."""
+        """Run one thread of the link; the last thread closes it."""
         try:
             role()
         except onehop.LinkError as failure:
@@ -118,12 +118,12 @@ class Link:
                 self.worker.fault(f"{role.__name__}: {failure}", self)
         except onehop.Error as failure:
             if failure.status == Status.IN_DOUBT and self.is_broken():
-                self.lose(failure)  # an engine of the peer had begun to copy
+                self.lose(failure)  # the peer's copy engine had already begun
             elif not self.closing:
                 text = f"{role.__name__}: {type(failure).__name__}: {failure}"
                 self.worker.failed(self.uid, self.other, text)
         except BaseException as failure:
-            # After our own close() a buffer may be half written, but never by a wrong message.
+            # After a local close() a buffer may be half written, but never by a wrong message.
             self.worker.fault(f"{role.__name__}: {type(failure).__name__}: {failure}", self)
         finally:
             self.worker.rest()
@@ -134,7 +134,7 @@ class Link:
                 self.worker.end(self)
 
     def is_broken(self) -> bool:
-        """Return whether the link carries nothing any more."""
+        """Return whether the link carries no more messages."""
         try:
             self.peer.irecv(bytearray(8), TAG_NEVER).cancel()
         except onehop.Error:
@@ -142,7 +142,7 @@ class Link:
         return False
 
     def lose(self, failure: onehop.Error, where: str = "", when: float | None = None) -> None:
-        """Tell the supervisor that the link broke; it decides whether that was expected."""
+        """Report a broken link to the supervisor, which decides whether it was expected."""
         with self.lock:
             if self.closing or self.lost:
                 return
@@ -151,7 +151,7 @@ class Link:
             "lost", self.uid, self.other, f"{where}{failure}", when or time.monotonic()
         )
 
-    # ---- Messages to a receiver that expects them from us
+    # ---- Messages that the receiver expects from this peer
 
     def rounds(self, rng: random.Random) -> list[tuple[str, int, int]]:
         """Return the plan of a direction: kind, tag and number of messages of each round."""
@@ -171,7 +171,7 @@ class Link:
         return max(smallest, rng.randint(most // 2, most))
 
     def send_rounds(self) -> None:
-        """Send what the plan says."""
+        """Send the rounds of the plan."""
         self.peer.send(self.describe(), TAG_DESCRIPTOR, timeout=PATIENCE)
         sequences: dict[int, int] = {}
         rng = self.plan(outbound=True)
@@ -183,7 +183,7 @@ class Link:
                 self.send_loose(round_rng, tag, messages)
 
     def receive_rounds(self) -> None:
-        """Receive what the plan says, then wait until no process uses our region."""
+        """Receive the rounds of the plan, then wait until no process uses the local region."""
         sequences: dict[int, int] = {}
         rng = self.plan(outbound=False)
         plan = self.rounds(rng)
@@ -199,7 +199,7 @@ class Link:
     def send_strict(
         self, rng: random.Random, tag: int, messages: int, sequences: dict[int, int]
     ) -> None:
-        """Send messages all of which arrive, also those without any bytes."""
+        """Send messages that must all arrive, also those without bytes."""
         key, window = self.key(True, tag), deque()
         depth = self.worker.rng().choice((1, 2, 16))
         for _ in range(messages):
@@ -219,7 +219,7 @@ class Link:
     def isend(
         self, made: bytes | bytearray | DeviceBuffer, tag: int, window: deque[onehop.Request]
     ) -> onehop.Request:
-        """Begin a send; while the peer takes no more, wait for the oldest."""
+        """Post a send; while the peer accepts no more, wait for the oldest send."""
         while True:
             try:
                 return self.peer.isend(made, tag)
@@ -232,7 +232,7 @@ class Link:
     def receive_strict(
         self, rng: random.Random, tag: int, messages: int, sequences: dict[int, int]
     ) -> None:
-        """Receive them: each at its place, with its size."""
+        """Receive the messages, each at its place and with its size."""
         key, own = self.key(False, tag), self.worker.rng()
         depth = own.choice((1, 2, 16))
         window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer, int, int]] = deque()
@@ -257,7 +257,7 @@ class Link:
         key: int,
         window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer, int, int]],
     ) -> None:
-        """Wait for the oldest receive."""
+        """Wait for the oldest receive and check its message."""
         request, buffer, sequence, size = window.popleft()
         self.check_strict(key, sequence, size, buffer, request.wait(timeout=PATIENCE))
 
@@ -269,17 +269,17 @@ class Link:
         buffer: HostBuffer | DeviceBuffer,
         message: onehop.Message,
     ) -> None:
-        """Check a message whose place is known."""
+        """Check a message whose place in the stream is known."""
         if message.nbytes != size:
             msg = f"{message} where {size} bytes, message {sequence}, were expected"
             raise WrongOrderError(msg)
         self.worker.payloads.check(key, sequence, buffer.read(size), size)
         self.worker.verified(size, buffer)
 
-    # ---- Messages whose sends and receives are given up now and then
+    # ---- Messages whose sends and receives are sometimes cancelled
 
     def send_loose(self, rng: random.Random, tag: int, messages: int) -> None:
-        """Send messages, cancel some; tell at the end which of them arrive."""
+        """Send messages, cancel some; list at the end which of them arrive."""
         own, key = self.worker.rng(), self.key(True, tag)
         window: deque[tuple[onehop.Request, int]] = deque()
         sent: list[int] = []
@@ -317,7 +317,7 @@ class Link:
     def conclude(
         self, wait: Callable[[], object], sequence: int, sent: list[int], doubtful: list[int]
     ) -> None:
-        """Wait for a send; note whether its message arrives."""
+        """Wait for a send; record whether its message arrives."""
         try:
             wait()
             sent.append(sequence)
@@ -330,7 +330,7 @@ class Link:
                 raise
 
     def receive_loose(self, tag: int) -> None:
-        """Receive until the end of the round; give up some receives."""
+        """Receive until the end of the round; abandon some receives."""
         own, key = self.worker.rng(), self.key(False, tag)
         ledger = Ledger(f"{self.uid} tag {tag}")
         window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer]] = deque()
@@ -348,7 +348,7 @@ class Link:
             except onehop.OperationError as failure:
                 if failure.status == Status.TIMEOUT:
                     self.worker.count("timeouts")
-                # One that was given up drops a message of which a part has come.
+                # An abandoned receive drops a message that has arrived in part.
                 if failure.status in (Status.TIMEOUT, Status.TRUNCATED, Status.IN_DOUBT):
                     doubts += 1
                 elif failure.status != Status.CANCELLED:
@@ -385,7 +385,7 @@ class Link:
             try:
                 window.append((self.peer.irecv(buffer.room, tag), buffer))
             except onehop.LinkError:
-                # The other side has said all and closed: what came before is in the window.
+                # The other side has finished and closed: earlier messages are in the window.
                 if not window:
                     raise
                 return
@@ -397,10 +397,10 @@ class Link:
         ledger: Ledger,
         place: int,
     ) -> int:
-        """Cancel the receives behind the one that got the end of a round.
+        """Cancel the receives after the one that got the end of a round.
 
         Some may have a message: if a send was withdrawn, its receive may have got the end. Return
-        how many had one that was too long.
+        how many had a message that was too long.
         """
         too_long = 0
         for after, (request, buffer) in enumerate(window):
@@ -408,7 +408,7 @@ class Link:
             try:
                 message = request.wait(timeout=PATIENCE)
             except onehop.LinkError:
-                continue  # the round is complete; a receiver that goes on meets it again
+                continue  # the round is complete; a receiver that continues meets it again
             except onehop.OperationError as failure:
                 if failure.status == Status.TRUNCATED:
                     too_long += 1
@@ -424,7 +424,7 @@ class Link:
     # ---- Messages for receives from any source
 
     def send_wild(self) -> None:
-        """Send rounds; return when those of the other side have come, too."""
+        """Send rounds; return when the other side's rounds have arrived, too."""
         own = self.worker.rng()
         doom = self.peer.irecv(bytearray(8), TAG_NEVER)
         sequences = dict.fromkeys(range(4), 0)
@@ -455,13 +455,13 @@ class Link:
         self.await_inbound(doom)
 
     def await_inbound(self, doom: onehop.Request) -> None:
-        """Wait for the last word of the other side, or its death."""
+        """Wait for the other side's last message, or its death."""
         deadline = time.monotonic() + PATIENCE
         while not self.inbound_done.wait(0.02):
             self.worker.beat("await the other side")
             if doom.done:
                 self.broken, when = True, time.monotonic()
-                # What it sent before it closed is still being looked at, perhaps.
+                # Messages that it sent before closing may still be under check.
                 if self.inbound_done.wait(LATE):
                     return
                 missing = [ledger.missing() for ledger in self.ledgers.values()]
@@ -478,14 +478,14 @@ class Link:
         doom.cancel()
 
     def rounds_came(self) -> str:
-        """Say how much of the other side's rounds is complete."""
+        """Describe how much of the other side's rounds is complete."""
         settled = sum(ledger.settled for ledger in self.ledgers.values())
         return f"{settled} of {self.expected_rounds}"
 
     # ---- Puts and gets
 
     def describe(self) -> bytes:
-        """Register our region; return what the peer needs."""
+        """Register the local region; return the descriptor for the peer."""
         self.region = self.worker.directed.register(self.shared.room)
         return self.region.descriptor
 
@@ -506,7 +506,7 @@ class Link:
         self.peer.send(b"d", TAG_DONE, timeout=PATIENCE)
 
     def take_slot(self, own: random.Random) -> int:
-        """Return a slot of the peer's region that it has looked at since it was written."""
+        """Return a slot of the peer's region that the peer has checked since the last put."""
         slot = own.randrange(SLOTS)
         if slot in self.outstanding:
             self.peer.wait_signal(slot, timeout=PATIENCE)
@@ -548,7 +548,7 @@ class Link:
         self.check_static(buffer, first, size)
 
     def get_blocks(self, own: random.Random, remote: onehop.RemoteRegion, _number: int) -> None:
-        """Get many blocks of it."""
+        """Get many blocks of that part."""
         count, block = own.randint(1, 64), own.randint(8, 1024)
         first = own.randrange(STATIC - count * block)
         places = [place * block for place in own.sample(range(count), count)]
@@ -558,7 +558,7 @@ class Link:
         self.check_static(buffer, first, count * block)
 
     def check_static(self, buffer: HostBuffer | DeviceBuffer, first: int, size: int) -> None:
-        """Check bytes that were got from the peer's region."""
+        """Check bytes that a get returned from the peer's region."""
         static = self.worker.payloads.body(self.key(True, "static"), 0, STATIC)
         if not buffer.read(size).startswith(static[first : first + size]):
             msg = f"{self.uid}: a get of {size} bytes at {first} brought wrong bytes"
@@ -566,7 +566,7 @@ class Link:
         self.worker.verified(size, buffer)
 
     def put_and_get(self, own: random.Random, remote: onehop.RemoteRegion, number: int) -> None:
-        """Put, and get it back."""
+        """Put, and get the bytes back."""
         size = own.randint(8, SLOT)
         key = self.key(True, "back")
         made = self.worker.make(key, number, size)
@@ -577,7 +577,7 @@ class Link:
         self.worker.verified(size, buffer)
 
     def on_put(self, note: bytes) -> None:
-        """Check what a notification says was put into our region; let the peer use it again."""
+        """Check the put that a notification announces; let the peer use the slot again."""
         number, slot, size = map(int, note.split()[1:])
         at = STATIC + slot * SLOT
         got = self.shared.read(size, at)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the soak's messages and regions lie: in host memory, or in that of a GPU.
+"""The memory of the soak's messages and regions: host memory, or a GPU's.
 
-GPU memory comes from the CUDA driver alone, the one that onehop uses. A process has one device, one
-stream and a pool. A buffer goes back to the pool when nothing refers to it, and onehop refers to it
-for as long as an operation may touch it: one that onehop let go too early gets bytes of another
-message. Now and then the pool frees memory and allocates anew, mostly at the same address.
+GPU memory comes directly from the CUDA driver that onehop uses. A process has one device, one
+stream and a pool. A buffer returns to the pool when its last reference is gone, and onehop keeps a
+reference while an operation may access it: a reference released too early shows as bytes of another
+message. Now and then the pool frees memory and allocates again, mostly at the same address.
 
        address (at any alignment)                               size of the allocation
-          |  room: what onehop may touch  |  guard, 64 bytes  |
+          |  room: what onehop may access |  guard, 64 bytes  |
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import random
 
 ON_DEVICE = 0.75  # share of the buffers of a process that has a device
-FRESH = 0.05  # share of the buffers for which memory is freed and allocated
-SMALLEST = 12  # log2 of the bytes of the smallest allocation
-STARTS = (0, 0, 1, 16, 256)  # where a buffer begins in its allocation
+FRESH = 0.05  # share of buffers for which memory is freed and newly allocated
+SMALLEST = 12  # log2 of the smallest allocation in bytes
+STARTS = (0, 0, 1, 16, 256)  # offset of a buffer in its allocation
 SLACK = max(STARTS) + len(GUARD)
-UNWRITTEN = 0xEE  # what a receive buffer holds at first
-NON_BLOCKING = 1  # of a stream: the legacy default stream does not wait for it
+UNWRITTEN = 0xEE  # initial bytes of a receive buffer
+NON_BLOCKING = 1  # stream flag: the legacy default stream does not wait for it
 OUT_OF_MEMORY = 2
 
 
@@ -59,7 +59,7 @@ class Driver:
             raise DriverError(name, code)
 
     def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401
-        """Call the driver with the context as the thread's current one."""
+        """Call the driver with the context current on this thread."""
         self._check("cuCtxPushCurrent_v2", self.context)
         try:
             self._check(name, *arguments)
@@ -67,24 +67,24 @@ class Driver:
             self._check("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def free_bytes(self) -> int:
-        """Return how much memory of the device nobody has."""
+        """Return the free bytes of the device."""
         free, total = c_size_t(), c_size_t()
         self.call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value
 
 
 def free_memory(devices: int) -> list[int]:
-    """Return the free bytes of each device. The contexts that this takes go with the process."""
-    drivers = [Driver(device) for device in range(devices)]  # so that each sees all contexts
+    """Return the free bytes of each device. The contexts that this creates end with the process."""
+    drivers = [Driver(device) for device in range(devices)]  # all contexts before measuring
     return [driver.free_bytes() for driver in drivers]
 
 
 class Pool:
-    """Device memory to use again. Any thread; give() also from within the garbage collector."""
+    """Reusable device memory. Any thread; give() also during garbage collection."""
 
     def __init__(self, device: int, rng: random.Random) -> None:
         self.driver, self.rng = Driver(device), rng
-        self.idle: dict[int, deque[int]] = defaultdict(deque)  # addresses, by capacity
+        self.idle: dict[int, deque[int]] = defaultdict(deque)  # addresses by capacity
         self.lock = threading.Lock()
         self.allocated = 0
         made = c_void_p()
@@ -110,27 +110,27 @@ class Pool:
         return self._allocate(capacity), capacity
 
     def give(self, address: int, capacity: int) -> None:
-        """Take back what take() returned. Takes no lock and calls no driver."""
+        """Return memory to the pool. Takes no lock and does not call the driver."""
         self.idle[capacity].append(address)
 
     def trim(self) -> None:
-        """Free all that is not in use."""
+        """Free all memory that is not in use."""
         for capacity, idle in list(self.idle.items()):
             while idle:
                 self._free(idle.pop(), capacity)
 
     def copy(self, to: int, source: int, size: int) -> None:
-        """Enqueue a copy; host memory that it reads may be written again at once."""
+        """Enqueue a copy; host memory that it reads may be reused at once."""
         stream = c_void_p(self.stream)
         self.driver.call("cuMemcpyAsync", c_uint64(to), c_uint64(source), c_size_t(size), stream)
 
     def fill(self, to: int, value: int, size: int) -> None:
-        """Enqueue writing one value to all bytes."""
+        """Enqueue a fill with one value."""
         arguments = (c_uint64(to), ctypes.c_ubyte(value), c_size_t(size))
         self.driver.call("cuMemsetD8Async", *arguments, c_void_p(self.stream))
 
     def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
+        """Wait for all enqueued work."""
         self.driver.call("cuStreamSynchronize", c_void_p(self.stream))
 
     def _allocate(self, capacity: int) -> int:
@@ -141,20 +141,20 @@ class Pool:
         return address.value
 
     def _free(self, address: int, capacity: int) -> None:
-        self.synchronize()  # what its last user enqueued and onehop was not told to wait for
+        self.synchronize()  # work of its last user that onehop was not told to wait for
         self.driver.call("cuMemFree_v2", c_uint64(address))
         with self.lock:
             self.allocated -= capacity
 
 
 class DeviceBuffer:
-    """Bytes of device memory, shown as array libraries show theirs."""
+    """Bytes of device memory, with the CUDA array interface."""
 
     def __init__(self, pool: Pool, size: int) -> None:
         self.base, self.capacity = pool.take(size)
         self.pool, self.size = pool, size
         self.address = self.base + pool.rng.choice(STARTS)
-        self.stream: int | None = None  # the one that still writes it
+        self.stream: int | None = None  # the stream that still writes it
 
     def __del__(self) -> None:
         if hasattr(self, "pool"):
@@ -167,7 +167,7 @@ class DeviceBuffer:
 
     @property
     def room(self) -> DeviceBuffer:
-        """What onehop may write."""
+        """The part that onehop may write."""
         return self
 
     def write(self, data: bytes | bytearray | memoryview, at: int = 0) -> None:
@@ -177,20 +177,20 @@ class DeviceBuffer:
             self.pool.copy(self.address + at, ctypes.addressof(source), len(data))
 
     def clear(self) -> None:
-        """Enqueue filling it with what no message has, and writing the guard."""
+        """Enqueue a fill with a value that no message has, and write the guard."""
         if self.size:
             self.pool.fill(self.address, UNWRITTEN, self.size)
         self.write(GUARD, self.size)
 
     def hand_over(self) -> None:
-        """Let what was enqueued end, or let onehop wait for it."""
+        """Wait for the enqueued work, or let onehop wait for it."""
         if self.pool.rng.random() < 0.5:
             self.stream = self.pool.stream
         else:
             self.pool.synchronize()
 
     def read(self, size: int, at: int = 0) -> bytearray:
-        """Return bytes of it."""
+        """Return some of its bytes."""
         got = bytearray(size)
         if size:
             target = (ctypes.c_char * size).from_buffer(got)
@@ -199,7 +199,7 @@ class DeviceBuffer:
         return got
 
     def guard(self) -> bytes:
-        """Return the bytes behind it."""
+        """Return the guard's bytes."""
         return bytes(self.read(len(GUARD), self.size))
 
 
@@ -211,16 +211,16 @@ class HostBuffer:
         self.room = memoryview(self._bytes)[:size]
 
     def read(self, _size: int) -> bytearray:
-        """Return its first bytes, so many or more. They are its own, not copied."""
+        """Return at least its first bytes, without a copy."""
         return self._bytes
 
     def guard(self) -> bytes:
-        """Return the bytes behind it."""
+        """Return the guard's bytes."""
         return bytes(self._bytes[self.size :])
 
 
 class SharedBuffer:
-    """Bytes of host memory that peers map."""
+    """Bytes of shared host memory, which peers map."""
 
     def __init__(self, size: int) -> None:
         self.size, self._bytes = size, onehop.empty(size + len(GUARD))
@@ -232,16 +232,16 @@ class SharedBuffer:
         self._bytes[at : at + len(data)] = data
 
     def read(self, size: int, at: int = 0) -> bytearray:
-        """Return a copy of bytes of it."""
+        """Return a copy of some of its bytes."""
         return bytearray(self._bytes[at : at + size])
 
     def guard(self) -> bytes:
-        """Return the bytes behind it."""
+        """Return the guard's bytes."""
         return bytes(self._bytes[self.size :])
 
 
 class Memory:
-    """Gives a process its buffers."""
+    """Allocates the buffers of a process."""
 
     def __init__(self, device: int | None, rng: random.Random) -> None:
         self.rng = rng
@@ -253,7 +253,7 @@ class Memory:
         return self.pool if on_device else None
 
     def payload(self, made: bytearray, *, on_device: bool = False) -> bytearray | DeviceBuffer:
-        """Return a message in the memory that it is to be sent from."""
+        """Return a message in the memory from which it will be sent."""
         pool = self.pool if on_device else self._next_pool()
         if pool is None:
             return made
@@ -263,7 +263,7 @@ class Memory:
         return buffer
 
     def receive(self, size: int) -> HostBuffer | DeviceBuffer:
-        """Return memory to receive into, with a guard behind it."""
+        """Return a receive buffer with a guard behind it."""
         if (pool := self._next_pool()) is None:
             return HostBuffer(size)
         buffer = DeviceBuffer(pool, size)
@@ -285,18 +285,18 @@ class Memory:
         return buffer
 
     def rest(self) -> None:
-        """Give device memory back, and take no more."""
+        """Free device memory, and allocate no more."""
         self.resting = True
         if self.pool:
             self.pool.trim()
 
     def handles(self) -> dict[str, int]:
-        """Return how much of a device this process has allocated."""
+        """Return this process's allocations of device memory."""
         return {"bytes of device memory": self.pool.allocated} if self.pool else {}
 
 
 def check_guard(buffer: HostBuffer | SharedBuffer | DeviceBuffer) -> None:
-    """Raise if something was written behind a buffer."""
+    """Raise if the guard was overwritten."""
     if (found := buffer.guard()) != GUARD:
         msg = f"bytes behind a buffer of {buffer.size} were written: {found.hex()}"
         raise WrongBytesError(msg)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which the soak links processes. Each has processes of its own."""
+"""The transports between the soak's processes. Each has its own processes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ UCX = {"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
 
 @dataclass(frozen=True)
 class Transport:
-    """How the processes of a group are linked, and with which memory."""
+    """The transport of a group of processes, and its memory."""
 
-    path: str  # as Peer.info() has it
+    path: str  # as in Peer.info()
     environment: dict[str, str]
     gpus: bool = False
-    squeezed: bool = True  # of descriptors
+    squeezed: bool = True  # whether descriptors may run short
 
 
 TRANSPORTS = {
     "shm": Transport("shm", {}),
     "socket": Transport("socket", SOCKET),
-    # UCX 1.13 and 1.22 abort the process in ucp_worker_progress() for want of descriptors.
+    # UCX 1.13 and 1.22 abort the process in ucp_worker_progress() when descriptors run out.
     "ucx": Transport("ucx", UCX, squeezed=False),
     # CUDA's driver needs descriptors of its own.
     "cuda": Transport("shm", {}, gpus=True, squeezed=False),

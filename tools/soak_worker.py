@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process of the soak: its endpoints, its links, and threads that receive from any source.
 
-Notifications "H <uid> <kind> <place> <incarnation>" and "W <uid>" open a link: the first
-tells the acceptor which process has connected, the connector begins at the second.
+Notifications "H <uid> <kind> <place> <incarnation>" and "W <uid>" open a link: the first tells the
+acceptor which process has connected; on the second the connector begins.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 RECEIVERS = 3  # threads that receive from any source
-WATCHDOG = 2 * PATIENCE  # seconds that a thread may be in one call
+WATCHDOG = 2 * PATIENCE  # seconds that a thread may spend in one call
 
 
 class Worker:
-    """Everything of one process."""
+    """The state of one process."""
 
     def __init__(self, pipe: Connection, place: int, incarnation: int, options: dict) -> None:
         self.pipe, self.place, self.incarnation, self.options = pipe, place, incarnation, options
@@ -45,17 +45,17 @@ class Worker:
         self.lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.beats: dict[threading.Thread, tuple[float, str]] = {}
-        self.links: dict[int, Link] = {}  # by the id of the peer
+        self.links: dict[int, Link] = {}  # by the peer's id
         self.hellos: dict[int, list[str]] = {}
         self.accepted: dict[int, tuple[str, onehop.Peer, onehop.Request]] = {}
         self.welcome: dict[str, threading.Event] = {}
-        self.busy: Counter[int] = Counter()  # links that we made, by place
+        self.busy: Counter[int] = Counter()  # links that this process opened, by place
         self.others: dict[int, tuple[int, dict[str, bytes]]] = {}
         self.made = itertools.count()
         self.posts = itertools.count()
         self.seeds = itertools.count()
         self.wild_doubts = 0
-        self.pending: dict[str, float] = {}  # rounds that have ended before all of them came
+        self.pending: dict[str, float] = {}  # rounds that ended before all their messages arrived
         self.connecting, self.leaving = True, False
         self.spoiled = not options["inject"] or place != 0
         device = options["device"]
@@ -66,11 +66,11 @@ class Worker:
     # ---- What links use
 
     def rng(self) -> random.Random:
-        """Return random numbers of this process's own."""
+        """Return the random numbers of this process."""
         return random.Random(f"{self.seed}/{self.place}/{self.incarnation}/{next(self.seeds)}")
 
     def make(self, key: int, sequence: int, size: int) -> bytearray | DeviceBuffer:
-        """Return a message; a wrong one, once, if a test of the soak wants that."""
+        """Return a message; once a corrupt one, if the soak's own test injects that."""
         made = self.payloads.make(key, sequence, size)
         spoil = self.options["inject"] == "corrupt" and not self.spoiled and size > 64
         if spoil:
@@ -79,10 +79,10 @@ class Worker:
         return self.memory.payload(made, on_device=spoil)
 
     def spoil_order(self, sequences: list[int]) -> list[int]:
-        """Return the order in which to send; a wrong one if a test wants that.
+        """Return the order in which to send; a wrong one if a test injects that.
 
-        Messages are lost once. They are swapped in each round: between receives of two threads
-        there is no order, so that one swap may not be seen.
+        Messages are lost once, but swapped in each round: receives of two threads are not ordered,
+        so a single swap may go unnoticed.
         """
         order = list(sequences)
         if self.spoiled:
@@ -100,7 +100,7 @@ class Worker:
             self.counts[what] += by
 
     def verified(self, size: int, buffer: HostBuffer | SharedBuffer | DeviceBuffer) -> None:
-        """Count what came into a buffer, with the right bytes; look at those behind it."""
+        """Count a correct message in a buffer, and check the guard behind it."""
         check_guard(buffer)
         with self.lock:
             self.counts["messages"] += 1
@@ -109,20 +109,20 @@ class Worker:
                 self.counts["device_bytes"] += size
 
     def beat(self, what: str) -> None:
-        """Note that this thread is alive."""
+        """Record that this thread makes progress."""
         self.beats[threading.current_thread()] = (time.monotonic(), what)
 
     def rest(self) -> None:
-        """Note that this thread ends."""
+        """Record that this thread ends."""
         self.beats.pop(threading.current_thread(), None)
 
     def report(self, *what: object) -> None:
-        """Tell the supervisor."""
+        """Send a report to the supervisor."""
         with self.lock, contextlib.suppress(OSError):
             self.pipe.send(what)
 
     def fault(self, text: str, link: Link | None = None) -> None:
-        """Report a fault, with what the link did last."""
+        """Report a fault, with the link's flight record."""
         record = ""
         if link:
             text = f"{link.uid} ({link.kind}, with {link.other}): {text}"
@@ -131,7 +131,7 @@ class Worker:
         self.report("fault", text, record[-4000:])
 
     def failed(self, uid: str, other: tuple[int, int], text: str) -> None:
-        """Report what is a fault unless a process was short of descriptors."""
+        """Report a fault, unless a shortage of descriptors explains it."""
         self.report("failed", uid, other, text, time.monotonic())
 
     def end(self, link: Link) -> None:
@@ -139,7 +139,7 @@ class Worker:
         with contextlib.suppress(onehop.Error):
             for path, sent in link.peer.stats().sent.items():
                 self.count(f"sent by {path}", sent.operations)
-        with contextlib.suppress(onehop.EndpointError):  # we are leaving
+        with contextlib.suppress(onehop.EndpointError):  # this process is leaving
             link.peer.close()
         with self.lock:
             self.links.pop(link.peer.id, None)
@@ -150,16 +150,16 @@ class Worker:
             self.pending.pop(ledger.name, None)
 
     def add(self, link: Link) -> None:
-        """Begin a link."""
+        """Start a link."""
         if (path := link.peer.info().path) != self.options["path"]:
             self.failed(link.uid, link.other, f"the path is {path}, not {self.options['path']}")
         with self.lock:
             self.links[link.peer.id] = link
 
-    # ---- How links come about
+    # ---- Opening links
 
     def connect_forever(self, place: int) -> None:
-        """Keep connected to one other process."""
+        """Keep a connection to one other process."""
         own = self.rng()
         while self.connecting:
             self.beat("wait for a process to connect to")
@@ -180,7 +180,7 @@ class Worker:
         self.rest()
 
     def connect(self, kind: str, other: tuple[int, int], address: bytes) -> bool:
-        """Make one link."""
+        """Open one link."""
         uid = f"{self.place}.{self.incarnation}-{other[0]}.{other[1]}-{next(self.made)}"
         self.beat(f"connect {uid}")
         peer = None
@@ -202,7 +202,7 @@ class Worker:
             doom.cancel()
             link.start()
         except (onehop.Error, HangError) as failure:
-            # Over UCX alone there is no way to whom UCX does not reach any more.
+            # With UCX as the only transport, a peer that UCX cannot reach is unreachable.
             gone = isinstance(failure, onehop.LinkError) or (
                 isinstance(failure, onehop.Error) and failure.status == Status.NOT_VIABLE
             )
@@ -221,11 +221,11 @@ class Worker:
             with self.lock:
                 self.links.pop(peer.id, None)
             peer.close()
-        time.sleep(0.05)  # a dead process's address stays until the supervisor tells of the next
+        time.sleep(0.05)  # a dead process's address stays until its successor's arrives
         return False
 
     def accept_forever(self, kind: str) -> None:
-        """Accept every connection, until this process ends."""
+        """Accept every connection until this process ends."""
         while not self.leaving:
             self.beat("accept")
             try:
@@ -247,7 +247,7 @@ class Worker:
         self.rest()
 
     def welcome_all(self) -> None:
-        """Begin the accepted links of which we know who it is; drop those that are gone."""
+        """Start the accepted links whose peer has introduced itself; drop those that ended."""
         with self.lock:
             known = [i for i in self.accepted if i in self.hellos]
             begin = [(self.accepted.pop(i), self.hellos.pop(i)) for i in known]
@@ -275,7 +275,7 @@ class Worker:
                     peer.close()
 
     def notice_forever(self, kind: str) -> None:
-        """Take notifications."""
+        """Handle notifications."""
         while not self.leaving:
             self.beat("notifications")
             try:
@@ -288,7 +288,7 @@ class Worker:
                 try:
                     self.take_note(source, bytes(note))
                 except onehop.LinkError:
-                    pass  # the link's own threads meet it, too
+                    pass  # the link's own threads report it, too
                 except Exception as failure:
                     link = self.links.get(source)
                     if not (link and link.closing and isinstance(failure, onehop.Error)):
@@ -298,7 +298,7 @@ class Worker:
         self.rest()
 
     def take_note(self, source: int, note: bytes) -> None:
-        """Do what one notification asks for."""
+        """Handle one notification."""
         if note.startswith(b"H "):
             with self.lock:
                 self.hellos[source] = note.decode().split()[1:]
@@ -312,7 +312,7 @@ class Worker:
     # ---- Receives from any source
 
     def receive_forever(self) -> None:
-        """Receive from any source, in every way there is."""
+        """Receive from any source, by every kind of call."""
         own = self.rng()
         while not self.leaving:
             self.beat("receive from any")
@@ -322,7 +322,7 @@ class Worker:
                 else:
                     self.receive_window(own)
             except onehop.LinkError:
-                self.count("lost_receives")  # its peer died while it was under way
+                self.count("lost_receives")  # its peer died while the message was in flight
             except onehop.Error as failure:
                 if not self.leaving:
                     self.fault(f"receive from any: {type(failure).__name__}: {failure}")
@@ -332,11 +332,11 @@ class Worker:
 
     @staticmethod
     def any_tag(own: random.Random) -> int:
-        """Draw what to receive."""
+        """Draw the tag to receive."""
         return onehop.ANY_TAG if own.random() < 0.5 else own.randrange(4)
 
     def receive_one(self) -> None:
-        """Receive any tag by one call: threads that wait for one tag each might wait for none."""
+        """Receive any tag by one call: threads that wait for one tag each might wait in vain."""
         buffer = self.memory.receive(WILD_MAX)
         first = next(self.posts)
         try:
@@ -349,7 +349,7 @@ class Worker:
     def receive_window(self, own: random.Random) -> None:
         """Post several receives, cancel some."""
         window: deque[tuple[onehop.Request, HostBuffer | DeviceBuffer, int, int]] = deque()
-        # One when all links end: what is posted then is not left behind.
+        # Only one while all links end, so that none is left behind.
         for _ in range(own.choice((1, 4, 16)) if self.connecting else 1):
             buffer = self.memory.receive(WILD_MAX)
             first, tag = next(self.posts), self.any_tag(own)
@@ -375,12 +375,12 @@ class Worker:
             self.beat("receive from any")
 
     def give_up(self, failure: onehop.OperationError) -> None:
-        """Note that a receive has ended without a message."""
+        """Record that a receive ended without a message."""
         if failure.status == Status.TIMEOUT:
             self.count("timeouts")
         if failure.status in (Status.TIMEOUT, Status.IN_DOUBT):
             with self.lock:
-                self.wild_doubts += 1  # it has dropped a message of which a part had come, perhaps
+                self.wild_doubts += 1  # it may have dropped a message that had arrived in part
         elif failure.status != Status.CANCELLED:
             raise failure
 
@@ -394,7 +394,7 @@ class Worker:
             if link:
                 self.note(link, message, buffer, first, last)
             else:
-                check_guard(buffer)  # the link has broken
+                check_guard(buffer)  # the link is broken
         except Exception as failure:
             self.fault(f"{message}: {failure}", link)
 
@@ -406,7 +406,7 @@ class Worker:
         first: int,
         last: int,
     ) -> None:
-        """Enter a message into its stream's ledger."""
+        """Record a message in its stream's ledger."""
         key = link.key(False, message.tag)
         sequence, end = self.payloads.read(key, buffer.read(message.nbytes), message.nbytes)
         self.verified(message.nbytes, buffer)
@@ -423,7 +423,7 @@ class Worker:
             self.settle(link, ledger)
 
     def settle(self, link: Link, ledger: Ledger, *, late: bool = False) -> None:
-        """Check what has come of a stream. The link is locked."""
+        """Check the messages of a stream. The link must be locked."""
         with self.lock:
             self.wild_doubts -= ledger.settle(self.wild_doubts if late else None)
         if ledger.rounds:
@@ -433,7 +433,7 @@ class Worker:
             link.inbound_done.set()
 
     def settle_late(self) -> None:
-        """Look at rounds that are not complete a while after their end."""
+        """Check rounds that are still incomplete some time after their end."""
         now = time.monotonic()
         for link in list(self.links.values()):
             for ledger in list(link.ledgers.values()):
@@ -450,7 +450,7 @@ class Worker:
     # ---- The main thread
 
     def watch(self) -> None:
-        """Report threads that are in one call for too long."""
+        """Report threads that spend too long in one call."""
         now = time.monotonic()
         for thread, (then, what) in list(self.beats.items()):
             if now - then > WATCHDOG and thread.is_alive():
@@ -463,7 +463,7 @@ class Worker:
                 self.fault(f"{thread.name} hangs in: {what}")
 
     def handles(self) -> dict[str, int] | None:
-        """Return what this process has of what is given back; None: it has no room to look.
+        """Return this process's counts of releasable resources; None: no descriptor is free.
 
         Not counted: descriptors of NVIDIA's driver, which opens some with the first use of a GPU.
         """
@@ -479,7 +479,7 @@ class Worker:
         return {"descriptors": descriptors, "mappings": shared, **self.memory.handles()}
 
     def run(self) -> None:
-        """Do what the supervisor says."""
+        """Execute the supervisor's commands."""
         before = self.handles()
         threads = [(self.receive_forever, ())] * RECEIVERS
         for kind in self.endpoints:
@@ -513,8 +513,8 @@ class Worker:
                     idle = not (self.connecting or self.links or self.accepted)
                     counts = dict(self.counts)
                 if idle:
-                    gc.collect()  # links and their peers are in cycles
-                    self.directed.progress()  # gives back regions that a stopped peer was inside of
+                    gc.collect()  # links and their peers form cycles
+                    self.directed.progress()  # releases regions that a stopped peer was using
                     self.memory.rest()
                 self.report("counts", counts, idle, before, self.handles())
         self.leaving = True
@@ -527,7 +527,7 @@ class Worker:
 
 
 def leads_to(link: Path) -> str:
-    """Return the target of a symbolic link, which may be gone by now."""
+    """Return the target of a symbolic link, which may have disappeared."""
     try:
         return os.readlink(link)
     except OSError:
@@ -538,6 +538,6 @@ def main(pipe: Connection, place: int, incarnation: int, options: dict) -> None:
     """Run a worker."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR2)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor ends the workers
     with contextlib.suppress(EOFError, BrokenPipeError):
         Worker(pipe, place, incarnation, options).run()

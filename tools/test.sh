@@ -64,8 +64,8 @@ environment() {
   fi
 }
 
-# The package in an environment of its own, as releases are made: the wheel of the sdist. Built once for all lanes
-# that want it.
+# Installs the package into an environment of its own, from the wheel of the sdist, as releases are
+# made. Built once for all lanes.
 package() {
   [ -z "${packaged:-}" ] || return 0
   environment
@@ -83,7 +83,7 @@ package() {
   packaged=yes
 }
 
-# run_tests <directory> <options of ctest...>; prints the slowest cases. The last -j counts.
+# run_tests <directory> <options of ctest...>; prints the slowest cases. The last -j applies.
 run_tests() {
   local directory=$1
   shift
@@ -117,7 +117,7 @@ lane_lint() {
   local bin=$build/venv/bin
   format_and_layers
   "$bin/mypy"
-  # What typed programs see, whichever Python they are written for.
+  # Type-checks typed programs for each Python version.
   for version in 3.10 3.11 3.12 3.13; do
     "$bin/mypy" --python-version "$version" tests/python/typing_sample.py
   done
@@ -127,7 +127,7 @@ lane_docs() {
   environment
   local bin=$build/venv/bin
   "$bin/pip" install --quiet --group docs
-  # Not --quiet: then warnings are no errors either. The variable silences an advertisement.
+  # Without --quiet, so that warnings are errors. The variable suppresses an advertisement.
   NO_MKDOCS_2_WARNING=1 PATH="$bin:$PATH" "$bin/mkdocs" build --strict --site-dir "$build/site"
   "$bin/python" -m pytest tests/tools/test_docs_*.py
 }
@@ -146,13 +146,13 @@ configure_tests() {
 }
 
 build_cpp() {
-  # Without symbols: a quarter of the time to compile.
+  # Without debug symbols, compiling takes a quarter of the time.
   configure_tests cpp "" -O2
   cmake --build "$build/cpp" -j "$jobs"
 }
 
-# Sanitizers name functions and lines, and no variables. Tests and fuzzers are of one build: the core
-# is compiled once.
+# Sanitizers report functions and lines, but no variables. Tests and fuzzers share a build, so that
+# the core is compiled once.
 build_address() {
   configure_tests address "$clang" "-O1 -g1" ${clang:+-DONEHOP_FUZZ=ON} -DONEHOP_SANITIZE=address,undefined
   cmake --build "$build/address" -j "$jobs"
@@ -163,11 +163,11 @@ build_thread() {
   cmake --build "$build/thread" -j "$jobs"
 }
 
-# Builds by lane: a process group each, and "done" once it has ended well.
+# Builds by lane: each has a process group, and "done" once it has succeeded.
 declare -A builds=()
 trap 'for group in "${builds[@]#done}"; do [ -z "$group" ] || kill -- "-$group" 2>/dev/null || true; done' EXIT
 
-# start_build <lane>: in the background, behind everything else that wants the processors.
+# start_build <lane>: in the background, at the lowest priority.
 start_build() {
   [ -z "${builds[$1]:-}" ] || return 0
   mkdir -p "$build"
@@ -177,7 +177,7 @@ start_build() {
   builds[$1]=$!
 }
 
-# start_next_build: that of the first lane whose build has not begun.
+# start_next_build: starts the build of the first lane whose build has not begun.
 start_next_build() {
   local lane
   for lane in "${lanes[@]}"; do
@@ -188,8 +188,8 @@ start_next_build() {
   done
 }
 
-# finish_build <lane>: waits for it, and starts the next lane's build beside the tests that follow, which wait
-# for each other's processes more than they compute.
+# finish_build <lane>: waits for it, and starts the next lane's build beside the tests that follow,
+# which mostly wait for other processes.
 finish_build() {
   start_build "$1"
   if [ "${builds[$1]}" != done ]; then
@@ -211,8 +211,8 @@ lane_address() {
 
 lane_thread() {
   finish_build thread
-  # ThreadSanitizer's shadow memory does not fit every random layout of the address space. No build runs behind these tests,
-  # and three at a time leave nearly half of the processors idle.
+  # ThreadSanitizer's shadow memory does not support every random layout of the address space. No
+  # build runs beside these tests, and three at a time leave nearly half of the processors idle.
   launcher="setarch -R" run_tests thread -j $((jobs * 2))
 }
 
@@ -237,14 +237,14 @@ lane_python() {
   package
   # Not while another build of that folder runs.
   [ -z "${builds[cpp]:-}" ] || finish_build cpp
-  # The fake driver of the lane cpp, where that was built; else the tests compile it.
+  # Uses the fake driver of the lane cpp, if it was built; otherwise the tests compile it.
   if [ -e "$build/cpp/tests/fake_cuda/libonehop_fake_cuda.so" ]; then
     cmake --build "$build/cpp" --target onehop_fake_cuda
     FAKE_CUDA_LIBRARY=$(realpath "$build/cpp/tests/fake_cuda/libonehop_fake_cuda.so")
     export FAKE_CUDA_LIBRARY
   fi
-  # Tests wait for processes more than they compute. The folder's name is short: sockets in it have paths of at most 107
-  # bytes. It stays if a test fails.
+  # Tests mostly wait for processes. The folder's name is short, since socket paths have at most 107
+  # bytes. The folder is kept if a test fails.
   local folder
   folder=$(mktemp -d /tmp/oh.XXXXXX)
   "$build/venv/bin/python" -m pytest --durations=10 -n $((jobs + 1)) --dist worksteal --basetemp="$folder/t"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers from an address and a size, as NIXL's descriptors and tensors give them."""
+"""Buffers from an address and a size, the form that NIXL's descriptors and tensors use."""
 
 # ruff: noqa: ANN401 - arrays of any library
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How requests are awaited: one reader per endpoint and event loop, while a task waits.
+"""Awaiting requests: while a task waits, each endpoint has one reader in each event loop.
 
 The coroutines behind the methods whose names end in _async are here, too.
 """
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
     from onehop.buffers import Buffer
 
 T = TypeVar("T")
-# Seconds; None: for ever; `...`: ONEHOP_TIMEOUT.
+# Seconds; None: no limit; `...`: ONEHOP_TIMEOUT.
 Timeout = float | EllipsisType | None
 
-# Readers by the descriptors that announce ends; usually one each.
+# Readers by the descriptors that announce completions; usually one each.
 _readers: dict[int, list[_Reader]] = {}
 _lock = threading.Lock()
 
 
 class _Reader:
-    """Requests of one endpoint that tasks of one loop wait for; its thread alone touches them."""
+    """Requests of one endpoint that tasks of one loop wait for; used only by the loop's thread."""
 
     def __init__(self, fd: int, loop: asyncio.AbstractEventLoop) -> None:
         self.fd = fd
         self.loop = loop
-        # By the requests' keys. Several tasks may wait for one.
+        # By the requests' keys. Several tasks may wait for one request.
         self.waiting: dict[int, dict[asyncio.Future[None], Request]] = {}
 
     def wake(self, keys: list[int]) -> None:
         """Wake the tasks whose requests have ended."""
         for key in keys:
             for future, request in self.waiting.get(key, {}).items():
-                # A key that came from another thread may be of a request that had it before.
+                # A key from another thread may belong to an earlier request: keys are reused.
                 if request.done and not future.done():
                     future.set_result(None)
 
     def on_event(self) -> None:
-        """Wake those whose requests have ended, in all loops."""
+        """Wake the tasks whose requests have ended, in all loops."""
         requests = next(iter(self.waiting.values()), None)
         if requests is None:
             return
@@ -57,7 +57,7 @@ class _Reader:
         with _lock:
             others = [reader for reader in _readers.get(self.fd, []) if reader is not self]
         for other in others:
-            # One that is closed meanwhile must not keep the keys from those behind it.
+            # A loop that was closed meanwhile must not prevent waking the remaining loops.
             with contextlib.suppress(RuntimeError):
                 other.loop.call_soon_threadsafe(other.wake, keys)
 
@@ -67,7 +67,7 @@ def _enter(future: asyncio.Future[None], request: Request) -> _Reader:
     loop = future.get_loop()
     with _lock:
         readers = _readers.setdefault(fd, [])
-        # Those of closed loops do not take themselves away.
+        # A closed loop does not remove its readers: remove them here.
         readers[:] = [reader for reader in readers if not reader.loop.is_closed()]
         for reader in readers:
             if reader.loop is loop:
@@ -85,7 +85,7 @@ def _leave(reader: _Reader, future: asyncio.Future[None], request: Request) -> N
     del futures[future]
     if not futures:
         del reader.waiting[request.key]
-    # A loop that was closed with tasks in it has let go of all its readers.
+    # A loop that was closed with waiting tasks has removed its readers already.
     if reader.waiting or reader.loop.is_closed():
         return
     with _lock:
@@ -114,7 +114,7 @@ def wait(request: Request) -> Generator[Any, None, Message]:
 
 
 def _look_last(take: Callable[[], T], seconds: float) -> T:
-    """Take it, or raise what the blocking call would have after so many seconds."""
+    """Call `take`; raise the error that the blocking call would have raised after this time."""
     try:
         return take()
     except OnehopTimeoutError as failure:
@@ -123,7 +123,7 @@ def _look_last(take: Callable[[], T], seconds: float) -> T:
 
 
 async def _take(ready: Callable[[], Request], take: Callable[[], T], timeout: Timeout) -> T:
-    """Take what `ready` says is there; `take` raises TimeoutError where others were faster."""
+    """Call `take` once `ready` completes; it raises TimeoutError if another task took the item."""
     seconds = default_timeout() if isinstance(timeout, EllipsisType) else timeout
     now = asyncio.get_running_loop().time
     deadline = None if seconds is None else now() + seconds
@@ -161,12 +161,12 @@ async def wait_signal(peer: Peer, slot: int, n: int, timeout: Timeout) -> None:
 
 
 async def connect(endpoint: Endpoint, address: Buffer, timeout: Timeout) -> Peer:
-    """Endpoint.connect_async: by a thread, which ends at the deadline whatever becomes of us."""
+    """Endpoint.connect_async: by a thread that ends at the deadline, also after cancellation."""
     loop = asyncio.get_running_loop()
     connected: asyncio.Future[Peer] = loop.create_future()
 
     def deliver(peer: Peer | None, error: BaseException | None) -> None:
-        if connected.done():  # cancelled: a link that comes too late is closed
+        if connected.done():  # cancelled: close a link that arrives too late
             if peer is not None:
                 peer.close()
         elif peer is not None:
@@ -177,7 +177,7 @@ async def connect(endpoint: Endpoint, address: Buffer, timeout: Timeout) -> Peer
     def attempt() -> None:
         peer = error = None
         try:
-            # Left out, so that the default is the library's.
+            # An omitted timeout is not passed on, so that the library's default applies.
             limit = () if isinstance(timeout, EllipsisType) else (timeout,)
             peer = endpoint.connect(address, *limit)
         except BaseException as failure:  # the task raises it

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class NumberedDevice(Protocol):
-    """A device with a type and an index, as torch.device("cuda:1")."""
+    """A device with a type and an index, such as torch.device("cuda:1")."""
 
     @property
     def type(self) -> str: ...  # noqa: D102

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors that onehop raises: the class says what to rebuild, `status` what happened."""
+"""The errors that onehop raises: the class states what to rebuild, `status` what happened."""
 
 import builtins
 

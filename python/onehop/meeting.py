@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiComm", "MpiRequest", "Store"]
 
-_POLL = 0.001  # seconds between two polls, where nothing announces a change
-_LONGEST = 365 * 86400.0  # seconds; stands for no limit in a store
+_POLL = 0.001  # seconds between two polls, if the store cannot wait
+_LONGEST = 365 * 86400.0  # seconds; used as "no limit" in a store
 _BOX = 16384  # bytes of the MPI broadcast; an id is always shorter
 _ID = "id "
 _FAILURE = "failure "
@@ -56,7 +56,7 @@ _abandoned: list[tuple[MpiRequest, bytearray]] = []
 
 
 class _Deadline:
-    """The deadline of a wait, and what it waits for."""
+    """The deadline of a wait, and the subject of the wait for messages."""
 
     def __init__(self, timeout: float | EllipsisType | None, waiting: str) -> None:
         if timeout is None:
@@ -81,7 +81,7 @@ class _Deadline:
 def default_timeout() -> float:
     """Return the timeout, in seconds, of a wait whose timeout was omitted."""
     variable = next(each for each in config() if each.name == "ONEHOP_TIMEOUT")
-    # The library reports an invalid value: it reads it next.
+    # An invalid value is ignored here: the library reads it next and reports it.
     with contextlib.suppress(ValueError):
         return float(variable.value or variable.default)
     return float(variable.default)
@@ -129,7 +129,7 @@ def _needs(what: object, name: str, *methods: str) -> None:
 
 
 def _publish(tell: Callable[[str], object]) -> bytes:
-    """Make the id and pass it to all ranks; if that fails, pass the failure."""
+    """Create the id and pass it to all ranks; on failure, pass the failure on instead."""
     try:
         identity = unique_id()
     except Error as failure:
@@ -156,7 +156,7 @@ def _understand(told: str) -> bytes:
 def _by_store(store: Store, rank: int, deadline: _Deadline) -> bytes:
     _needs(store, "store", "set", "get")
     kind = type(store).__name__
-    # Counted in the store, so that a process that restarts finds the right one too.
+    # Counted in the store, so that a restarted process finds the right number too.
     number = 1
     if add := getattr(store, "add", None):
         number = _call(lambda: add(f"onehop/rank_{rank}/communicators", 1), f"add in {kind}")

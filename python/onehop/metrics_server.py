@@ -53,7 +53,7 @@ class _Service:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.server: Server | None = None
-        self.decided = threading.Event()  # it listens, or never will
+        self.decided = threading.Event()  # set once it listens, or has failed to
         self.stopped = False
         self.thread = threading.Thread(target=self._run, name="onehop-metrics", daemon=True)
 

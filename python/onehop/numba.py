@@ -89,11 +89,11 @@ def to_device(handle: onehop.LaneHandle) -> DeviceNDArray:
     return cuda.to_device(np.frombuffer(bytes(handle), np.uint64))
 
 
-# ---- The device functions, a source each: a kernel is linked with those that it calls
+# ---- Device functions, each in its own source: a kernel is linked only with those that it calls
 
 
 def _flat(header: str, seen: set[str]) -> str:
-    """Return a header with those of onehop that it includes, each once: it needs no search path."""
+    """Return a header with onehop's headers inlined, so that NVRTC needs no search path."""
     if header in seen:
         return ""
     seen.add(header)
@@ -111,12 +111,12 @@ _START = (
 __device__ inline uint32_t slot_of(uint64_t slot) { return slot < 64 ? slot : 64; }
 """
 )
-# What a parameter of a call is made of; all are passed as integers of 8 bytes.
+# The parts of each parameter of a call; all are passed as 8-byte integers.
 _PARTS = {"lane": ("lane",), "remote": ("base", "size"), "data": ("data", "bytes")}
 
 
 def _source(symbol: str, parameters: Iterable[str], call: str) -> CUSource:
-    """Return a device function by a block that makes a call of device.cuh."""
+    """Return the source of a device function that makes a block's call of device.cuh."""
     parts = [part for each in parameters for part in _PARTS.get(each, (each,))]
     lines = ["onehop::BlockGroup block;"]
     if "lane" in parts:
@@ -129,7 +129,7 @@ def _source(symbol: str, parameters: Iterable[str], call: str) -> CUSource:
 
 
 def _check(function: str, parameter: str, kind: types.Type) -> None:
-    """Refuse an argument of another type."""
+    """Reject an argument of the wrong type."""
     if parameter in ("lane", "data"):
         fits = isinstance(kind, types.Array) and kind.layout in ("C", "F")
         wanted = "a contiguous array"
@@ -147,7 +147,7 @@ def _check(function: str, parameter: str, kind: types.Type) -> None:
 
 
 def _device_function(call: str) -> Callable[[_F], _F]:
-    """Let kernels make a call of device.cuh; `found` in it is a result beside the fault."""
+    """Let kernels make a call of device.cuh; `found` in it is a result besides the fault."""
 
     def register(function: _F) -> _F:
         name, finds = function.__name__, "found" in call
@@ -188,7 +188,8 @@ def _device_function(call: str) -> Callable[[_F], _F]:
             context.active_code_library.add_linking_file(source)
             kind = ir.FunctionType(ir.IntType(32), [word] * len(passed))
             target = cgutils.get_or_insert_function(builder.module, kind, symbol)
-            # All threads of the block make the same call: it is not copied into branches.
+            # All threads of the block must make the call together: the compiler must not duplicate
+            # it into branches.
             target.attributes.add("convergent")
             fault = builder.call(target, passed, attrs=("convergent",))
             if not finds:

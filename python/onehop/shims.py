@@ -36,7 +36,7 @@ class Shim:
             importlib.import_module(name)
 
     def put_first(self) -> None:
-        """Make later imports find them, and forget the real ones that are imported."""
+        """Make later imports find them, and unload the real ones."""
         if self.path() not in sys.path[:1]:
             sys.path.insert(0, self.path())
         for name in self.loaded():

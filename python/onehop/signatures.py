@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def _signature(function: Any) -> inspect.Signature:  # noqa: ANN401
-    # A declaration such as "def progress(self) -> None"; its annotations stay text.
+    # Parses a declaration such as "def progress(self) -> None"; annotations remain strings.
     declaration = f"{function.__nb_signature__[0][0]}: ..."
     flags = __future__.annotations.compiler_flag
     made: dict[str, Any] = {"CURRENT_STREAM": _core.CURRENT_STREAM}
@@ -27,7 +27,7 @@ def _bound_signature(method: Any) -> inspect.Signature:  # noqa: ANN401
 
 
 def show() -> None:
-    """Give all functions and methods of nanobind a __signature__."""
+    """Set __signature__ on all functions and methods of nanobind."""
     for function in (_core.group, _core.Peer.send):
         _core.add_signature(function, property(_signature))
     _core.add_signature(_core.CURRENT_STREAM.__repr__, property(_bound_signature))

@@ -10,7 +10,7 @@ from onehop.nixl import shims
 
 __all__ = ["plugin", "register_weights"]
 
-# The name that `WeightTransferConfig(backend=...)` gives.
+# The name for `WeightTransferConfig(backend=...)`.
 BACKEND = "onehop"
 _FACTORY = "vllm.distributed.weight_transfer.factory"
 _ENGINES = (

@@ -14,11 +14,12 @@ namespace conformance::any_source {
 namespace {
 
 constexpr uint64_t kBurst = 500;
-// The sender makes no progress behind a burst: what UCX has not sent yet must leave all the same.
+// The sender makes no progress after a burst: messages still queued in UCX must be sent all the
+// same.
 constexpr std::chrono::seconds kSoon{5};
 constexpr auto kTime = std::chrono::milliseconds(300);
 
-// A thread that makes progress beside the one under test, until the end of the scope.
+// A thread that makes progress beside the one under test until the end of the scope.
 class Helper {
  public:
   explicit Helper(Side& side)
@@ -35,7 +36,7 @@ class Helper {
   std::thread thread_;
 };
 
-// Bursts of numbers with one tag, until the other side has seen enough.
+// Sends bursts of numbers with one tag until the peer has received enough.
 void send_bursts(Side& side, uint64_t tag) {
   for (uint64_t number = 0; side.hear_number() != 0;) {
     for (uint64_t i = 0; i < kBurst; ++i, ++number) {
@@ -44,7 +45,7 @@ void send_bursts(Side& side, uint64_t tag) {
   }
 }
 
-// Receives them by `receive`, which is given a burst's first number.
+// Receives them by `receive`, which gets a burst's first number.
 template <typename Receive>
 void receive_bursts(Side& side, Receive receive) {
   const auto end = std::chrono::steady_clock::now() + kTime;
@@ -79,7 +80,7 @@ TEST_P(AnySource, BurstsKeepTheirOrder) {
   }
 }
 
-// Two at once, in turn of any source, of any tag, and of the peer.
+// Two receives at a time, alternating between any source, any tag, and the peer.
 TEST_P(AnySource, BurstsKeepTheOrderOfMixedReceives) {
   run_bursts([](Side& side, uint64_t first) {
     for (uint64_t i = 0; i < kBurst; i += 2) {
@@ -97,14 +98,14 @@ TEST_P(AnySource, BurstsKeepTheOrderOfMixedReceives) {
   });
 }
 
-// Every other one is taken back: its message goes to the next.
+// Every other receive is cancelled: its message goes to the next receive.
 TEST_P(AnySource, BurstsKeepTheirOrderBesideCancels) {
   run_bursts([&](Side& side, uint64_t first) {
     bool taken_back = false;
     for (uint64_t next = first; next < first + kBurst;) {
       uint64_t got = UINT64_MAX;
       onehop::Request request = side.endpoint().irecv(&got, sizeof(got), 1);
-      // It may be too late, or have ended with its message.
+      // It may be too late, or the receive may have ended with its message.
       if (!std::exchange(taken_back, !taken_back)) (void)request.cancel();
       const oh_status status = status_of([&] { request.wait(); });
       if (status == OH_ERR_CANCELLED) continue;
@@ -115,7 +116,7 @@ TEST_P(AnySource, BurstsKeepTheirOrderBesideCancels) {
   });
 }
 
-// The shared memory of buffers makes no difference here.
+// Sharing the buffers' memory makes no difference here.
 std::vector<LinkKind> any_source_kinds() {
   std::vector<LinkKind> kinds = process_kinds();
   std::erase_if(kinds, [](const LinkKind& kind) { return kind.memory[0] != MemoryKind::kPrivate; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One-sided atomic operations, whichever thread carries them out.
+// One-sided atomic operations, whichever thread executes them.
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,17 +17,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint64_t kAdds = 500;  // of each thread
+constexpr uint64_t kAdds = 500;  // per thread
 constexpr size_t kSize = 100'000;
 constexpr size_t kBytes = sizeof(uint64_t);
 constexpr uint8_t kPoison = 0xEE;
 
-// A multiple of 8 behind `from`, whatever the start of the memory.
+// Returns an 8-byte aligned offset at or after `from`, whatever the start of the memory.
 size_t place_in(Buffer& buffer, size_t from) {
   return from + (kBytes - (reinterpret_cast<uint64_t>(buffer.data()) + from) % kBytes) % kBytes;
 }
 
-// Two threads here and one of the owner's, which makes no call of onehop, add to one word.
+// Two threads here and one of the owner, which does not call onehop, add to the same word.
 TEST_P(OneSided, AtomicsLoseNoAdd) {
   if (on_device(GetParam().memory[1])) GTEST_SKIP() << "of host memory";
   run(
@@ -52,7 +52,7 @@ TEST_P(OneSided, AtomicsLoseNoAdd) {
         uint64_t word = 0;
         side.peer().get(&word, remote, at, kBytes).wait();
         EXPECT_EQ(word, 8u);
-        // Nobody was told a number twice.
+        // No previous value was returned twice.
         std::vector<uint64_t> all = found[0];
         all.insert(all.end(), found[1].begin(), found[1].end());
         std::ranges::sort(all);
@@ -88,7 +88,7 @@ TEST_P(OneSided, AtomicsThatCannotBeAreRefused) {
         auto add_to = [&](const onehop::RemoteRegion& region, size_t offset) {
           return status_of([&] { side.peer().fetch_add(region, offset, 1, 30s); });
         };
-        // On a GPU it takes a kernel that reaches the memory: gpu_stream_atomics.cc.
+        // GPU memory requires a kernel that can access it: gpu_stream_atomics.cc.
         const bool device = on_device(side.kind().memory[1 - side.number()]);
         const oh_status added = add_to(remote, at);
         EXPECT_TRUE(added == OH_OK || (device && added == OH_ERR_NOT_VIABLE)) << oh_error_text();
@@ -118,7 +118,7 @@ TEST_P(OneSided, AtomicsThatCannotBeAreRefused) {
       });
 }
 
-// Where the owner has to answer, and cannot.
+// Where the owner must reply, but cannot.
 TEST(OneSidedAtomics, OfAPeerThatIsStoppedOrGoneEnd) {
   for (const LinkKind& kind : process_kinds()) {
     if (std::string(kind.name) != "no_single_copy" && std::string(kind.name) != "no_segment")
@@ -136,7 +136,7 @@ TEST(OneSidedAtomics, OfAPeerThatIsStoppedOrGoneEnd) {
           EXPECT_EQ(status_of([&] { side.peer().fetch_add(remote, at, 10, 50ms); }),
                     OH_ERR_TIMEOUT);
           ASSERT_EQ(kill(process, SIGCONT), 0);
-          // Behind the one that was given up, whose answer finds nobody.
+          // Posted after the abandoned operation, whose late reply is ignored.
           EXPECT_EQ(side.peer().fetch_add(remote, at, 1, 30s), 11u);
           side.tell_number(0);
           oh_status status = OH_OK;

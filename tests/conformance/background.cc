@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts and gets in the background: when their bytes move, their order, and how they are ended.
+// Puts and gets in the background: when their bytes move, their order, and how they end.
 #include <chrono>
 #include <thread>
 
@@ -15,7 +15,7 @@ constexpr size_t kSize = 4 << 20;
 constexpr size_t kSmall = 100;
 constexpr uint8_t kPoison = 0xee;
 
-// All of the buffer and the region: some short blocks, then one that is longer than a slice.
+// Covers the whole buffer and region: some short blocks, then one longer than a slice.
 class Whole {
  public:
   Whole(Side& side, Buffer& buffer, onehop::RemoteRegion& remote, bool put) {
@@ -48,7 +48,7 @@ size_t poisoned(const Buffer& buffer) {
   return static_cast<size_t>(std::count(bytes.begin(), bytes.end(), kPoison));
 }
 
-// Owns a region that is poisoned, and calls `look` at each sync of the other side.
+// Owns a poisoned region, and calls `look` at each sync with the peer.
 Role owner(std::function<void(Side&, Buffer&, onehop::Region&)> look, uint64_t seed = 0) {
   return [look = std::move(look), seed](Side& side) {
     Buffer buffer = side.buffer(kSize);
@@ -60,7 +60,7 @@ Role owner(std::function<void(Side&, Buffer&, onehop::Region&)> look, uint64_t s
   };
 }
 
-// What comes behind a put in the background is seen behind it.
+// Operations posted after a background put become visible after it.
 TEST_P(OneSided, BackgroundPutsKeepTheirOrder) {
   const onehop::Bytes names[] = {{'a'}, {'b'}, {'c'}};
   run(
@@ -72,7 +72,7 @@ TEST_P(OneSided, BackgroundPutsKeepTheirOrder) {
         for (uint64_t round = 0; round < 2; ++round) {
           out.fill(10 + round);
           small.fill(20 + round);
-          // Only copies of host memory wait for their turn: of others one ends before the next.
+          // Only copies of host memory are queued: others must end before the next is posted.
           auto apart = [&](onehop::Request request) {
             if (side.kind().on_gpu()) request.wait(20s);
             return request;
@@ -121,7 +121,7 @@ TEST_P(OneSided, BackgroundGetsMoveEveryByte) {
           /*seed=*/3));
 }
 
-// Where a thread of ours copies: here, one that makes progress, and there is no other one.
+// Where a local thread copies: here only a thread that makes progress.
 class Background : public ::testing::TestWithParam<LinkKind> {
  protected:
   void run(const Role& first, const Role& second) { run_pair(GetParam(), first, second); }
@@ -138,10 +138,10 @@ TEST_P(Background, NothingHasMovedWhenTheCallReturns) {
         onehop::Request put = Whole(side, out, remote, /*put=*/true).post();
         onehop::Request get = Whole(side, in, remote, /*put=*/false).post();
         EXPECT_EQ(poisoned(in), kSize);
-        side.sync();  // they look
+        side.sync();  // the peer checks its memory
         side.sync();
         get.wait(20s);
-        EXPECT_TRUE(put.test());  // it was before
+        EXPECT_TRUE(put.test());  // it was posted before
         EXPECT_TRUE(in.holds(1, kSize));
         side.sync();
       },
@@ -161,12 +161,12 @@ TEST_P(Background, ASmallPutWaitsForItsTurn) {
         out.fill(1);
         small.fill(2);
         onehop::Request large = Whole(side, out, remote, /*put=*/true).post();
-        // The bytes of both go to the same place: the last ones stay.
+        // Both write to the same place: the bytes of the later put remain.
         side.peer().put(small.data(), remote, 0, kSmall).wait(20s);
         EXPECT_TRUE(large.test());
-        side.sync();  // they look
+        side.sync();  // the peer checks its memory
         side.sync();
-        // Nothing is before it any more.
+        // No operation is queued before it any more.
         small.fill(3);
         onehop::Request now = side.peer().put(small.data(), remote, kSmall, kSmall);
         side.sync();
@@ -224,7 +224,7 @@ TEST_P(Background, DeregisteringEndsWhatIsHalfDone) {
         onehop::Request begun = whole.post();
         EXPECT_FALSE(begun.test());
         side.sync();
-        side.sync();  // the region is gone
+        side.sync();  // the region was deregistered
         EXPECT_EQ(status_of([&] { begun.wait(20s); }), OH_ERR_RETIRED);
         EXPECT_EQ(status_of([&] { whole.post(); }), OH_ERR_RETIRED);
         side.sync();
@@ -261,7 +261,7 @@ TEST_P(Background, TheEndOfTheLinkEndsWhatIsHalfDone) {
   }
 }
 
-// One thread waits, one tests, one cancels: what has ended is touched by nobody.
+// One thread waits, one tests, one cancels: buffers of ended requests are not accessed.
 TEST_P(Background, ThreadsShareAndCancel) {
   constexpr int kRounds = 8;
   run(

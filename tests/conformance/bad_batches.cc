@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches of nothing, with blocks that fall on each other, and those that are refused.
+// Empty batches, batches with overlapping blocks, and batches that are rejected.
 #include <chrono>
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// All ways to give a batch; a call of each.
+// Calls `look` with each kind of batch call.
 void for_all_verbs(Side& side, onehop::RemoteRegion& remote, const oh_batch& batch,
                    const std::function<void(const char*, const std::function<void()>&)>& look) {
   onehop::Peer& peer = side.peer();
@@ -27,7 +27,7 @@ TEST_P(Conformance, BatchesOfNothingEndWell) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         Buffer buffer = side.buffer(1000);
         const uint64_t zeros[2] = {};
-        oh_batch none{};  // not even memory
+        oh_batch none{};  // without memory
         oh_batch no_blocks = batch_of(buffer);
         no_blocks.local_offsets = zeros;
         oh_batch empty = batch_of(buffer);
@@ -55,7 +55,7 @@ struct BadBatch {
   const char* text;
 };
 
-// Of 1,000 bytes at both sides.
+// Of 1,000 bytes on both sides.
 std::vector<BadBatch> bad_batches() {
   static const uint64_t offsets[] = {0, 995, UINT64_MAX, 8};
   static const uint64_t lengths[] = {8, 8, 8, UINT64_MAX};
@@ -147,7 +147,7 @@ TEST_P(Conformance, BadBatchesMoveNothing) {
       }));
 }
 
-// Blocks that fall on each other: some of their bytes are there, and nothing beside them.
+// Overlapping blocks: each byte comes from one of them, and adjacent bytes stay unchanged.
 TEST_P(Conformance, OverlappingBlocksDoNoHarm) {
   constexpr size_t kSpace = 64 * 1024;
   run(
@@ -155,7 +155,7 @@ TEST_P(Conformance, OverlappingBlocksDoNoHarm) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         Buffer buffer = side.buffer(kSpace);
         buffer.fill(1);
-        // Of a device each may be a transfer of its own; gpu_prepared.cc has as many for the
+        // Device blocks may be separate transfers; gpu_prepared.cc uses as many blocks with the
         // kernel.
         const bool host = side.kind().device[0] < 0 && side.kind().path != OH_PATH_SOCKET;
         const size_t count = host ? 100'000 : 1'000;
@@ -173,7 +173,7 @@ TEST_P(Conformance, OverlappingBlocksDoNoHarm) {
         side.peer().put_batch(remote, batch).wait(20s);
         side.peer().prepare_put(remote, batch).post().wait(20s);
         show(side);
-        // All blocks on one place.
+        // All blocks at the same place.
         oh_batch pile = batch_of(buffer);
         pile.count = 1'000;
         pile.local_stride = 13;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches: lists, strides, packed; at once and prepared; and those that are refused.
+// Batches: lists, strides, packed; posted at once and prepared; and batches that are rejected.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Blocks as lists that lie apart, in the opposite order at the other side.
+// Non-contiguous lists of blocks, in the opposite order on the remote side.
 struct Lists {
   explicit Lists(size_t blocks) {
     for (size_t i = 0; i < blocks; ++i) {
@@ -33,11 +33,11 @@ struct Lists {
     batch.lengths = lengths.data();
     return batch;
   }
-  // Whether the blocks of `from` are at their places in `there`, and nothing else was touched.
+  // Whether the blocks of `from` are at their places in `there`, and all other bytes are unchanged.
   ::testing::AssertionResult moved(const onehop::Bytes& there, const onehop::Bytes& from) const {
     return placed(there, remote, from);
   }
-  // The same of what was put and got again, into poisoned memory.
+  // The same for bytes that were put and then got into poisoned memory.
   ::testing::AssertionResult came_back(const onehop::Bytes& here, const onehop::Bytes& from) const {
     return placed(here, local, from);
   }
@@ -78,7 +78,7 @@ TEST_P(OneSided, BatchesMoveEveryBlock) {
         while (!notification) notification = side.endpoint().notification();
         EXPECT_EQ(notification->second, (onehop::Bytes{'o', 'k'}));
         EXPECT_EQ(notification->first.peer_id, side.peer().info().id);
-        // The notification came after the bytes.
+        // The notification arrives after the bytes.
         EXPECT_TRUE(lists.moved(buffer.bytes(), pattern(1, lists.space())));
         side.sync();
       });
@@ -131,13 +131,13 @@ TEST_P(OneSided, PreparedBatchesArePostedAgain) {
           put = side.peer().prepare_put(remote, lists.of(out));
           get = side.peer().prepare_get(remote, lists.of(out));
         }
-        // The remote region was detached: what was prepared stands for itself.
+        // The remote region was detached: a prepared batch does not depend on it.
         size_t bytes = 0;
         for (uint64_t length : lists.lengths) bytes += length;
         for (uint64_t round = 0; round < 3; ++round) {
           out.fill(round);
           EXPECT_EQ(put->post().wait().size, bytes);
-          // What was put comes back into its places.
+          // A get returns the bytes of the put to their places.
           onehop::Bytes sent = out.bytes();
           out.poison();
           onehop::Message message = get->post().wait();
@@ -214,7 +214,7 @@ TEST_P(OneSided, PreparedBatchesOfARetiredRegion) {
         side.sync();
         region.deregister();
         buffer.poison();
-        // Another region of the same memory, in its place.
+        // Another region of the same memory reuses its index.
         onehop::Region fresh = side.endpoint().register_memory(buffer.data(), buffer.size());
         side.sync();
         side.sync();
@@ -252,7 +252,7 @@ TEST_P(OneSided, ThreadsPostOnePreparedBatch) {
 TEST_P(OneSided, ScatterAndGather) {
   const size_t count = 100;
   Lists lists(count);
-  uint64_t packed = 7;  // where the first one begins
+  uint64_t packed = 7;  // offset of the first packed block
   for (size_t i = 0; i < count; ++i) {
     lists.local[i] = packed;
     packed += lists.lengths[i];

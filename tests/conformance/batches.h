@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of batches share: the side that shows its memory, and looks at what came.
+// Shared by the tests of batches: lists of blocks, and the owner of the target memory, which checks
+// it.
 #pragma once
 
 #include <cstring>
@@ -20,12 +21,12 @@ inline oh_batch batch_of(Buffer& buffer) {
   return batch;
 }
 
-// Blocks that have the same places at both sides, or those of one side.
+// Blocks at equal offsets on both sides, or the blocks of one side.
 struct Blocks {
   Blocks() = default;
   Blocks(std::vector<uint64_t> places, std::vector<uint64_t> sizes)
       : offsets(std::move(places)), lengths(std::move(sizes)) {}
-  // All of `length` bytes, so far apart.
+  // `count` blocks of `length` bytes, `stride` bytes apart.
   Blocks(size_t count, uint64_t stride, uint64_t length) : lengths(count, length) {
     for (size_t i = 0; i < count; ++i) offsets.push_back(i * stride);
   }
@@ -33,7 +34,7 @@ struct Blocks {
     offsets.push_back(offset);
     lengths.push_back(length);
   }
-  // What they make of poisoned memory of the same size as `from`.
+  // Returns poisoned memory of the size of `from`, with the blocks copied from it.
   onehop::Bytes moved(const onehop::Bytes& from) const {
     onehop::Bytes there(from.size(), 0xee);
     for (size_t i = 0; i < offsets.size(); ++i) {
@@ -64,7 +65,7 @@ struct Blocks {
   std::vector<uint64_t> lengths;
 };
 
-// Shows poisoned memory, and looks at it at each of so many rounds.
+// Offers poisoned memory as a region and calls `look` on its bytes in each of `rounds` rounds.
 using Look = std::function<void(size_t round, const onehop::Bytes& there)>;
 inline Role owner(size_t space, size_t rounds, Look look) {
   return [=](Side& side) {
@@ -80,7 +81,7 @@ inline Role owner(size_t space, size_t rounds, Look look) {
     }
   };
 }
-// The other side's part of a round.
+// The initiator's part of a round.
 inline void show(Side& side) {
   side.sync();
   side.sync();

@@ -5,9 +5,9 @@
 #include "conformance/device_memory.h"
 #include "conformance/sides.h"
 
-// Sanitizers look at each byte apart, which took a quarter of the time of the tests. For functions
-// that touch memory of their caller's own only: what other threads and processes reach is copied to
-// it first.
+// Sanitizers check each byte access, which took a quarter of the tests' time. Only for functions
+// that access memory private to their caller: memory that other threads or processes can access is
+// copied first.
 #define UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
 
 namespace conformance {
@@ -22,7 +22,7 @@ UNSANITIZED void write_bytes(uint8_t* to, uint64_t seed, size_t size) {
   for (size_t i = 0; i < size; ++i) to[i] = byte_of(seed, i);
 }
 
-// The position of the first byte that is not the seed's, or `size`.
+// Returns the position of the first byte that differs from the seed's, or `size`.
 UNSANITIZED size_t first_wrong(const uint8_t* bytes, uint64_t seed, size_t size) {
   size_t i = 0;
   while (i < size && bytes[i] == byte_of(seed, i)) ++i;

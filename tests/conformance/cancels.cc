@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that are taken back: what stays in order, and what is not touched any more.
+// Cancelled requests: the order of the remaining ones, and buffers that must not be accessed any
+// more.
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -13,9 +14,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Numbers stay right when a receive in the middle is taken back: the others keep their order.
+// Message numbers stay in step when a receive in the middle is cancelled: the others keep their
+// order.
 TEST_P(Messages, CancelledReceivesLeaveTheOrder) {
-  constexpr size_t kSize = 100000;  // travels early nowhere
+  constexpr size_t kSize = 100000;  // never sent eagerly
   run(
       [](Side& side) {
         side.sync();
@@ -33,7 +35,7 @@ TEST_P(Messages, CancelledReceivesLeaveTheOrder) {
           buffers.back().poison();
           requests.push_back(side.peer().irecv(buffers.back().data(), kSize));
         }
-        // The other side must see their RTRs before some of them go.
+        // The peer must see their RTRs before some are revoked.
         std::this_thread::sleep_for(5ms);
         side.endpoint().progress();
         EXPECT_TRUE(requests[0].cancel());
@@ -51,9 +53,9 @@ TEST_P(Messages, CancelledReceivesLeaveTheOrder) {
       });
 }
 
-// Receives are taken back while messages for them are on their way: one that was taken back is not
-// written to any more, and its message goes to the next one, or its sender is told. Every third one
-// is small: over UCX those wait in the inbox, while others are put in place.
+// Receives are cancelled while their messages are in flight: a cancelled receive is not written to
+// any more, and its message goes to the next receive, or its sender gets an error. Every third
+// receive is small: over UCX those wait in the inbox, while others are written in place.
 TEST_P(Messages, CancelledReceivesRaceWithMessages) {
   constexpr uint64_t kCount = 200;
   auto size_of = [](uint64_t i) { return i % 3 == 1 ? 1 + i * 7 % 300 : 500 + i * 7919 % 65000; };
@@ -96,7 +98,7 @@ TEST_P(Messages, CancelledReceivesRaceWithMessages) {
 }
 
 TEST_P(Messages, CancelledSendsLeaveTheOrder) {
-  constexpr size_t kSize = 100000;  // travels early nowhere
+  constexpr size_t kSize = 100000;  // never sent eagerly
   run(
       [](Side& side) {
         std::deque<Buffer> buffers;
@@ -122,10 +124,10 @@ TEST_P(Messages, CancelledSendsLeaveTheOrder) {
       });
 }
 
-// Small messages go through the ring, large ones straight into the receives that were offered for
-// their numbers: neither gets another receive because a send before it is cancelled.
+// Small messages use the ring, large ones go straight into receives that were announced for their
+// numbers: neither gets another receive because an earlier send is cancelled.
 TEST_P(Messages, MessagesBehindACancelledSendStayInOrder) {
-  constexpr size_t kSmall = 16384;  // not offered, and announced without credit
+  constexpr size_t kSmall = 16384;  // not announced in advance, and sent with an RTS without credit
   constexpr size_t kLarge = 100000;
   constexpr size_t kCount = 7;
   constexpr int kCredit = 16;     // kSmall bytes each
@@ -145,7 +147,7 @@ TEST_P(Messages, MessagesBehindACancelledSendStayInOrder) {
         for (int i = 0; i < kCredit; ++i) isend(0, kSmall, kOther);
         for (size_t i = 0; i + 1 < kCount; ++i) isend(i, size_of(i));
         onehop::Request first = std::move(requests[kCredit]);
-        // Where it needs no credit it has ended already.
+        // If it needed no credit it has ended already.
         const bool cancelled =
             first.cancel() && status_of([&] { first.wait(); }) == OH_ERR_CANCELLED;
         side.tell_number(cancelled);
@@ -185,7 +187,7 @@ TEST_P(Messages, FinishedRequestsCannotBeCancelled) {
         char unused[3];
         onehop::Request receive = side.peer().irecv(unused, 3, 1);
         EXPECT_TRUE(receive.cancel());
-        EXPECT_TRUE(receive.cancel());  // it is
+        EXPECT_TRUE(receive.cancel());  // it is still pending
         EXPECT_EQ(status_of([&] { receive.wait(); }), OH_ERR_CANCELLED);
       },
       [](Side& side) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that dies in the middle of something.
+// A peer that dies in the middle of an operation.
 #include "conformance/faults.h"
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 namespace conformance::deaths {
 namespace {
 
-// Waits by looking, which says to the other side that nobody waits: transfers go directly then.
+// Polls instead of waiting, so that the peer sees no waiter: transfers are then direct.
 void look_until_ended(onehop::Request& request) {
   while (!request.test()) std::this_thread::yield();
 }
@@ -58,7 +58,7 @@ TEST_P(Faults, DeathOfAReceiverInTheMiddle) {
           trap().set(5, SIGKILL);
           onehop::Request request = side.peer().irecv(large.data(), kLarge, 1);
           looking ? look_until_ended(request) : void(request.wait());
-          // A transfer that passes few points: struck where it waits next.
+          // A transfer that passes only a few points: struck at its next wait.
           while (true) Trap::pass("");
         });
   }
@@ -73,7 +73,7 @@ TEST_P(Faults, DeathOfASenderInTheMiddle) {
           onehop::Request request = side.peer().irecv(large.data(), kLarge, 1);
           onehop::Request other = side.peer().irecv(beside.data(), kLarge, 2);
           side.sync();
-          // Our side copies, too, and may be through with all of it.
+          // The local side copies, too, and may have copied everything.
           oh_status status =
               expect_lost(request, looking ? "sender_looking" : "sender_waiting", true);
           EXPECT_TRUE(status != OH_OK || large.holds(1, kLarge));
@@ -99,7 +99,7 @@ TEST_P(Faults, DeathInsideAOneSidedCopy) {
         onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
         side.tell(region.descriptor());
         await_strike();
-        // Nobody may wait for the dead to leave the region.
+        // Deregistering must not wait for the dead process to leave the region.
         region.deregister(20s);
         expect_healthy(side);
       },
@@ -114,7 +114,7 @@ TEST_P(Faults, DeathInsideAOneSidedCopy) {
       });
 }
 
-// The owner of a region dies while batches go in and out of it.
+// The owner of a region dies during batches into and out of it.
 TEST_P(Faults, DeathOfTheOwnerUnderBatches) {
   run(
       [&](Side& side) {
@@ -160,7 +160,7 @@ TEST_P(Faults, DeathOfTheOwnerUnderBatches) {
 
 INSTANTIATE_TEST_SUITE_P(Shm, Faults, ::testing::ValuesIn(process_kinds()), name_of);
 
-// Parts of a size at which UCX prefers a rendezvous.
+// Parts of a size for which UCX prefers a rendezvous.
 INSTANTIATE_TEST_SUITE_P(LargeParts, Faults,
                          ::testing::Values(LinkKind{.name = "ucx_tcp_large_parts",
                                                     .env = {{"ONEHOP_TRANSPORT", "ucx"},

@@ -15,7 +15,7 @@
 
 namespace oh::cuda {
 namespace {
-// All entry points, those of the tests too.
+// All entry points, including those only used by tests.
 struct TestDriver {
 #define CONFORMANCE_MEMBER(name, symbol, parameters) Code(*name) parameters = nullptr;
   OH_CUDA_FUNCTIONS(CONFORMANCE_MEMBER)
@@ -36,7 +36,7 @@ struct Device {
   cuda::Device ordinal = 0;
   cuda::Context context = nullptr;
 };
-Device g_first;  // for threads that a test starts by itself
+Device g_first;  // for threads that a test starts itself
 thread_local Device t_device;
 const Device& device() { return t_device.context ? t_device : g_first; }
 
@@ -45,9 +45,9 @@ struct Chunk {
   size_t size;
 };
 std::mutex g_mutex;
-std::map<void*, std::vector<Chunk>> g_chunks;  // of VMM memory
-std::map<void*, cuda::MemoryPool> g_pools;     // of pool memory
-constexpr size_t kInset = 1024 + 16;           // of kInside
+std::map<void*, std::vector<Chunk>> g_chunks;  // VMM memory
+std::map<void*, cuda::MemoryPool> g_pools;     // pool memory
+constexpr size_t kInset = 1024 + 16;           // offset of kInside
 constexpr size_t kChunk = 2 * 1024 * 1024;
 
 void expect(cuda::Code code, const char* what) {
@@ -57,7 +57,7 @@ void expect(cuda::Code code, const char* what) {
 }
 #define CALL(name, ...) expect(g_driver.name(__VA_ARGS__), #name)
 
-// The context of the tests' device, for any thread.
+// Makes the context of the tests' device current, on any thread.
 class Current {
  public:
   Current() { CALL(context_push, device().context); }
@@ -77,7 +77,7 @@ cuda::AllocationProp vmm_properties() {
   return prop;
 }
 
-// Chunks of 2 MiB and a larger last one.
+// Chunks of 2 MiB, and a larger last one.
 void* allocate_vmm(size_t size) {
   size_t whole = round_up(size, kChunk);
   cuda::DevicePtr base = 0;
@@ -235,7 +235,7 @@ void write_device(void* to, const void* from, size_t size) {
   if (size) {
     CALL(memcpy_sync, reinterpret_cast<cuda::DevicePtr>(to),
          reinterpret_cast<cuda::DevicePtr>(from), size);
-    // From pageable memory it returns as soon as the bytes are on their way.
+    // From pageable memory the call may return before the bytes have arrived.
     CALL(stream_synchronize, nullptr);
   }
 }
@@ -305,7 +305,7 @@ void block_stream(void* stream, std::atomic<bool>* go) {
 }
 
 namespace {
-// Does nothing. The fake driver has one of this name, and looks at no image.
+// An empty kernel. The fake driver has a kernel of this name, and ignores the image.
 constexpr char kKernel[] = R"(
 .version 7.5
 .target sm_75

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What oh_peer_get_path says of a path is what happens: for each kind of link, memory and size the
-// row names the path that the finished request tells, at both sides of a message. gpu_explained.cc
-// has links between GPUs.
+// oh_peer_get_path describes what happens: for each kind of link, memory and size the row names the
+// path that the finished request reports, on both sides of a message. gpu_explained.cc has links
+// between GPUs.
 #include "conformance/explained.h"
 
 #include <chrono>
@@ -26,7 +26,7 @@ std::vector<size_t> hear_sizes(Side& side) {
   return sizes;
 }
 
-// Both calls block, or which of them is posted first.
+// Both calls block, or one of them is posted first.
 enum class Order { kBlocking, kReceiveFirst, kSendFirst };
 constexpr Order kOrders[] = {Order::kBlocking, Order::kReceiveFirst, Order::kSendFirst};
 const char* name_of(Order order) {
@@ -108,7 +108,7 @@ void put_and_get(Side& side, Buffer& buffer, const onehop::RemoteRegion& remote,
       << "put with a notification";
 }
 
-// Batches of blocks that are apart, of so many bytes in all.
+// Batches of non-contiguous blocks of several lengths.
 void put_and_get_batches(Side& side, Buffer& buffer, const onehop::RemoteRegion& remote,
                          const Rows& rows, const Between& between) {
   for (uint64_t length : {64, 8192}) {
@@ -135,7 +135,7 @@ TEST_P(ExplainedPaths, OfPutsAndGets) {
         side.sync();
         return;
       }
-      // Of our memory it counts only whether it is a device's.
+      // Of local memory only whether it is device memory matters.
       if (between.source == "shared") between.source = "host";
       rows.expect_complete("put/get", between);
       {
@@ -151,7 +151,7 @@ TEST_P(ExplainedPaths, OfPutsAndGets) {
   });
 }
 
-// A batch that is sent is put into the receive's blocks.
+// A sent batch is put into the receive's blocks.
 TEST_P(ExplainedPaths, OfBatchesAsMessages) {
   run([](Side& side) {
     Memory memory(side, GetParam());
@@ -227,7 +227,7 @@ std::vector<LinkKind> host_links() {
 std::vector<Explained> host_kinds() {
   std::vector<Explained> kinds;
   for (LinkKind& link : host_links()) kinds.push_back(over(std::move(link), kHostKinds));
-  // Less credit than a message of that size takes: it never goes early.
+  // Less credit than a message of that size needs: it is never sent eagerly.
   LinkKind little{.name = "little_credit", .env = {{"ONEHOP_EAGER_CREDIT", "256"}}};
   kinds.push_back(over(little, kHostKinds));
   LinkKind none{.name = "no_credit", .env = {{"ONEHOP_EAGER_CREDIT", "0"}}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the explained paths share: the rows of oh_peer_get_path, and links with all
-// kinds of memory at their sides.
+// Shared by the tests of explained paths: the rows of oh_peer_get_path, and links with every kind
+// of memory on each side.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace conformance {
 
 constexpr size_t kLargest = 1 << 20;
 
-// A link, and the kinds of memory that its sides have.
+// A link, and the memory kinds of its sides.
 struct Explained {
   LinkKind link;
   std::array<std::vector<MemoryKind>, 2> memory;
@@ -25,7 +25,7 @@ struct Explained {
 
 inline void PrintTo(const Explained& explained, std::ostream* out) { *out << explained.link.name; }
 
-// The name that the rows have for memory of this kind, in an operation with memory of the other.
+// Returns the rows' name for memory of this kind, in an operation with memory of kind `other`.
 inline std::string kind_in_rows(const LinkKind& link, MemoryKind kind, MemoryKind other) {
   switch (kind) {
     case MemoryKind::kPrivate:
@@ -38,14 +38,14 @@ inline std::string kind_in_rows(const LinkKind& link, MemoryKind kind, MemoryKin
       return "device-private";
     case MemoryKind::kVmm:
     case MemoryKind::kPool:
-      // Other GPUs of the process reach what cudaMalloc gives only.
+      // Other GPUs of the process can access only cudaMalloc memory.
       return link.processes || link.device[0] == link.device[1] ? "device" : "device-private";
     default:
       return "device";
   }
 }
 
-// Sizes [first, last] of an operation between two kinds of memory.
+// Sizes [first, last] that one row covers.
 struct Row {
   std::string operation;
   std::string source;
@@ -57,7 +57,7 @@ struct Row {
   std::string why;
 };
 
-// What operations a side starts with its memory, and with the other side's.
+// The operations that a side starts between its memory and the peer's.
 struct Between {
   std::string source;
   std::string target;
@@ -83,7 +83,7 @@ class Rows {
     return found;
   }
 
-  // The rows of an operation cover each size once.
+  // The rows of an operation must cover each size exactly once.
   void expect_complete(const std::string& operation, const Between& between) const {
     uint64_t next = 0;
     std::vector<const Row*> rows = of(operation, between);
@@ -95,7 +95,7 @@ class Rows {
     EXPECT_EQ(rows.back()->last, UINT64_MAX);
   }
 
-  // Each size at which a row begins or ends, and others.
+  // Returns the boundaries of all rows, and further sizes.
   std::vector<size_t> sizes(const std::string& operation, const Between& between) const {
     std::set<size_t> sizes = {0, 1, 1024, 65536 + 5, kLargest};
     for (const Row* row : of(operation, between)) {
@@ -106,8 +106,8 @@ class Rows {
     return {sizes.begin(), sizes.end()};
   }
 
-  // The paths that an operation may take. A worker is awake or not: then the next larger size tells
-  // the path.
+  // Returns the rows whose paths an operation may take. A row of the worker also allows the next
+  // row, which applies while the worker is idle.
   std::vector<const Row*> allowed(const std::string& operation, const Between& between,
                                   uint64_t size) const {
     std::vector<const Row*> found;
@@ -140,7 +140,7 @@ inline Buffer make(const Side& side, MemoryKind kind, size_t size) {
   return Buffer(size, kind);
 }
 
-// One buffer of each kind of a side's memory.
+// One buffer for each memory kind of a side.
 class Memory {
  public:
   Memory(const Side& side, const Explained& explained) {
@@ -154,8 +154,8 @@ class Memory {
   std::vector<Buffer> buffers_;
 };
 
-// Calls `pass` for each kind of memory at the first side with each at the other, where each side in
-// turn is the first; with the index of its own kind.
+// Calls `pass` for each pair of memory kinds, with each side in turn as the first, and passes the
+// index of the side's own kind.
 using Pass = std::function<void(bool first, size_t mine, const Between& between)>;
 inline void with_each_pair(Side& side, const Explained& explained, const Pass& pass) {
   for (int number : {0, 1}) {
@@ -201,7 +201,7 @@ class ExplainedPaths : public ::testing::TestWithParam<Explained> {
   static void run(const Role& role) { run_pair(GetParam().link, role, role); }
 };
 
-// Small messages while no credit is left travel as large ones.
+// Runs without credit, so that small messages travel as large ones.
 class ExplainedWithoutCredit : public ExplainedPaths {};
 
 }  // namespace conformance

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fake CUDA driver beyond CUDA, for the conformance tests: what a process has open, calls that
-// fail, streams that stand still. And the links between two of its devices.
+// Controls of the fake CUDA driver for the conformance tests: open objects of a process, injected
+// failures, held streams, and links between two of its devices.
 //
-// Threading: any thread. Only in processes that the tests forked: see run_apart().
+// Threading: any thread. Only in processes forked by the tests: see run_apart().
 #pragma once
 
 #include <stdlib.h>
@@ -27,21 +27,22 @@ struct FakeDriver {
 };
 const FakeDriver& fake_driver();
 
-// What this process has open.
+// Open objects of this process.
 struct Open {
   FakeCudaCounts driver{};
   size_t descriptors = 0;
 
   static Open now();
-  // Once nothing is being closed any more.
+  // Waits until no more objects are being closed.
   static Open settled();
   std::string text() const;
   bool operator==(const Open& other) const { return text() == other.text(); }
 };
-// Waits until what is open is what was: closing happens behind what tests can wait for.
+// Waits until the same objects are open as before: some are closed after the last event that tests
+// can wait for.
 ::testing::AssertionResult comes_back_to(const Open& before, bool with_descriptors = true);
 
-// A stream that does nothing until it is let go, and what waits behind it.
+// A blocked stream, the work behind it, and an event after that work.
 class Blocked {
  public:
   Blocked() : stream_(make_stream()), event_(make_event()) { block_stream(stream_, &go_); }
@@ -52,7 +53,7 @@ class Blocked {
   }
   Blocked(const Blocked&) = delete;
   Blocked& operator=(const Blocked&) = delete;
-  // Later work fills the buffer, and the event is behind that.
+  // Enqueues a copy that fills the buffer after the stream is released.
   void then_fill(Buffer& buffer, Buffer& from) {
     copy_on(stream_, buffer.data(), from.data(), buffer.size());
   }
@@ -69,7 +70,7 @@ class Blocked {
   void* event_;
 };
 
-// A file for FAKE_CUDA_STATE: with it the processes of a test share the devices' memory.
+// A file for FAKE_CUDA_STATE, through which the processes of a test share the devices' memory.
 class SharedDevices {
  public:
   SharedDevices() {
@@ -87,13 +88,13 @@ class SharedDevices {
   std::string path_;
 };
 
-// Memory of this kind at both sides, each on a device of its own.
+// Memory of this kind on both sides, each on its own device.
 LinkKind between_gpus(MemoryKind kind);
-// The same without shared memory, by UCX over tcp or by the control socket.
+// The same without shared memory, over UCX on tcp or over the control socket.
 LinkKind between_hosts(oh_path path, LinkKind kind);
-// All ways of a message between devices.
+// Every kind of message path between devices.
 std::vector<LinkKind> device_message_kinds();
-#if defined(OH_THREAD_SANITIZER)  // slow: the kind that takes most threads and longest ways
+#if defined(OH_THREAD_SANITIZER)  // slow: only the kind with the most threads and the longest paths
 inline constexpr MemoryKind kDeviceKinds[] = {MemoryKind::kAsync};
 #else
 inline constexpr MemoryKind kDeviceKinds[] = {MemoryKind::kMalloc, MemoryKind::kVmm,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that is struck in the middle of something: the victim sets a trap for itself, the survivor
-// sees what becomes of its requests.
+// A peer that is killed or stopped in the middle of an operation: the victim sets a trap for
+// itself; the survivor checks how its requests end.
 #pragma once
 
 #include <signal.h>
@@ -23,8 +23,8 @@ using namespace std::chrono_literals;
 
 inline constexpr size_t kLarge = kSanitized ? 8 << 20 : 32 << 20;
 
-// Where the victim is struck: at the n-th fault point that it passes from now on. Shared with the
-// survivor, who reads when it was.
+// The victim is struck at the n-th fault point that it passes from now on. In shared memory: the
+// survivor reads when it happened.
 struct Trap {
   std::atomic<int> passes_left;
   int signal;
@@ -67,7 +67,8 @@ class Faults : public ::testing::TestWithParam<LinkKind> {
     run_with_victim(GetParam(), survivor, victim);
   }
 
-  // The request ends because of the peer's death, and says so; `late`: or it was through before.
+  // Expects the request to fail because the peer died; with `late`, it may also have completed
+  // before.
   oh_status expect_lost(onehop::Request& request, const char* what, bool late = false) {
     oh_status status = status_of([&] { request.wait(20s); });
     EXPECT_TRUE(status == OH_ERR_PEER_LOST || (late && status == OH_OK)) << what << ": " << status;
@@ -77,7 +78,7 @@ class Faults : public ::testing::TestWithParam<LinkKind> {
     return status;
   }
 
-  // A link to oneself, which the death of another must not touch.
+  // A loopback link must not be affected by another process's death.
   static void expect_healthy(Side& side) {
     onehop::Peer self = side.endpoint().connect(side.endpoint().address());
     uint64_t out = 4711;
@@ -91,7 +92,7 @@ class Faults : public ::testing::TestWithParam<LinkKind> {
   void await_strike() {
     while (trap().struck_at.load() == 0) std::this_thread::yield();
   }
-  // Stopped means that not one of its instructions runs any more.
+  // Waits until no thread of the stopped process executes any more.
   void await_stop(int process) {
     await_strike();
     await_stopped(process);

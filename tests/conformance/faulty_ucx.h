@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Links over a UCX whose calls fail when they are told to (tests/faulty_ucx).
+// Links over a UCX with injected failures (tests/faulty_ucx).
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,13 @@ struct Seam {
 };
 const Seam& seam();
 void set_rules(const std::string& rules);
-// Everything of UCX has been given back, also what the watcher's thread lets go of.
+// Whether all UCX objects were released, including those that the watcher's thread releases.
 ::testing::AssertionResult nothing_is_open();
 
-// Both sides in processes of their own, with the seam between onehop and UCX.
+// Runs both sides in their own processes, with the faulty library between onehop and UCX.
 void run_faulty(const std::map<std::string, std::string>& env, const Role& role);
 
-// One endpoint at each side with two links between them: the first is struck.
+// One endpoint per side with two links between them: the first is struck.
 struct Links {
   explicit Links(Side& side) {
     if (side.number() == 1) side.tell(endpoint.address());
@@ -44,7 +44,7 @@ struct Links {
   std::unique_ptr<onehop::Peer> peers[2];
 };
 
-// How a call has ended.
+// The outcome of a call.
 struct End {
   oh_status status = OH_OK;
   std::string text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The contract between memories of which at least one is on a device: every kind of memory, in two
-// processes and within one. On the fake driver, or on the machine's own with REAL_GPUS=1.
+// The contract with at least one side in device memory: every kind of memory, between two processes
+// and within one. On the fake driver, or on the machine's own GPUs with REAL_GPUS=1.
 #include <cstdlib>
 
 #include "conformance/fake_driver.h"
@@ -57,7 +57,7 @@ LinkKind without_ipc(LinkKind kind) {
   return kind;
 }
 
-// The initiator's engine reaches the target, whatever its own memory is.
+// The initiator's engine can access the target, whatever the initiator's own memory.
 LinkKind put_by(oh_path path, LinkKind kind) {
   kind.put_path = path;
   return kind;
@@ -69,7 +69,7 @@ LinkKind with_worker(LinkKind kind) {
   return kind;
 }
 
-// Everybody waits for the only buffer there is, again and again.
+// All transfers wait for a single buffer, again and again.
 LinkKind few_buffers(LinkKind kind) {
   kind.name += "_few_buffers";
   kind.env["ONEHOP_STAGING_BUFFER"] = "65536";
@@ -77,7 +77,7 @@ LinkKind few_buffers(LinkKind kind) {
   return kind;
 }
 
-// The second side has no GPU at all.
+// The second side's endpoint has no GPU.
 LinkKind host_endpoint(LinkKind kind) {
   kind.name += "_endpoint";
   kind.device[1] = -1;
@@ -97,14 +97,14 @@ std::vector<LinkKind> all_kinds() {
       same("pool", kPool, OH_PATH_CUDA_IPC),
       gpu_kind("async_and_malloc", kAsync, kMalloc, OH_PATH_CUDA_IPC),
       gpu_kind("malloc_and_async", kMalloc, kAsync, OH_PATH_CUDA_IPC),
-      // Neither side can map the other's.
+      // Neither side can map the other's memory.
       same("async", kAsync, OH_PATH_STAGED),
       same("managed", kManaged, OH_PATH_STAGED),
       without_p2p(malloc),
       without_ipc(malloc),
       without_p2p(same("async", kAsync, OH_PATH_RELAY)),
       threads(same("async", kAsync, OH_PATH_STAGED)),
-      // Host memory takes part.
+      // One side uses host memory.
       gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY),
       put_by(OH_PATH_CUDA_IPC, gpu_kind("host_and_malloc", kPrivate, kMalloc, OH_PATH_RELAY)),
       put_by(OH_PATH_CUDA_IPC, gpu_kind("pinned_and_vmm", kPinned, kVmm, OH_PATH_RELAY)),
@@ -114,10 +114,10 @@ std::vector<LinkKind> all_kinds() {
   };
 }
 
-// Under a sanitizer, which is slow, one of each way that the bytes go.
+// Under a sanitizer, which is slow, one kind for each path of the bytes.
 std::vector<LinkKind> gpu_kinds() {
   std::vector<LinkKind> kinds = all_kinds();
-  // That a machine's own GPUs do not reach each other cannot be had by asking.
+  // A machine's real GPUs cannot be configured without peer access.
   if (std::getenv("REAL_GPUS")) {
     std::erase_if(kinds, [](const LinkKind& kind) { return kind.name.ends_with("_without_p2p"); });
   }
@@ -142,11 +142,11 @@ std::vector<LinkKind> between_hosts_kinds() {
   };
 }
 
-// Of the whole contract, which takes long: one of each way.
+// For the whole contract, which takes long, one kind for each path.
 std::vector<LinkKind> whole_between_hosts_kinds() {
   std::vector<LinkKind> kinds = between_hosts_kinds();
 #if defined(OH_THREAD_SANITIZER)
-  kinds.clear();  // GpuPutsBetweenHosts has the threads
+  kinds.clear();  // GpuPutsBetweenHosts covers the threads
 #endif
   std::erase_if(kinds, [](const LinkKind& kind) {
     return !kSanitized && (kind.name == "malloc_ucx_tcp" || kind.name == "async_ucx_tcp");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pointers, devices and drivers that are not what they should be: the status says so, and the
-// endpoint stays usable. And a context that has failed for good.
+// Invalid pointers, devices and drivers: the status says so, and the endpoint stays usable. And a
+// context that is lost for good.
 #include <chrono>
 
 #include "conformance/fake_driver.h"
@@ -11,10 +11,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Nothing that onehop allocates may come to where it was.
+// Sizes that onehop never allocates, so that its memory does not reuse the freed addresses.
 constexpr size_t kSize = 2'500'000;
 constexpr size_t kBeyond = 8 << 20;
-constexpr size_t kApart = 2 << 20;  // of sizes that share no address, of any kind of memory
+constexpr size_t kApart = 2 << 20;  // sizes that differ by it share no address
 
 class GpuBadInput : public ::testing::TestWithParam<MemoryKind> {
  protected:
@@ -37,7 +37,7 @@ void expect_exchange(Side& side) {
   }
 }
 
-// send, receive, put, get and register of the same wrong memory.
+// Send, receive, put, get and register with the same invalid memory.
 void expect_refusals(Side& side, const onehop::RemoteRegion& remote, uint8_t* data, size_t size,
                      bool said) {
   oh_transfer_options options = onehop::detail::with(2s);
@@ -55,17 +55,17 @@ void expect_refusals(Side& side, const onehop::RemoteRegion& remote, uint8_t* da
   EXPECT_EQ(oh_peer_get(peer, data, remote.get(), 0, size, &put, nullptr), OH_ERR_FAULT);
 }
 
-// Memory that was sent and received before, and is freed: peers still have it mapped.
+// Freed memory that was sent and received before: peers still have it mapped.
 TEST_P(GpuBadInput, FreedPointer) {
   run_pair(
       kind(),
       [&](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
-        // Nobody can tell freed memory that was never seen from the host's, unless told.
+        // Freed memory that was never used looks like host memory, unless the caller declares it.
         for (bool known : {true, false}) {
           SCOPED_TRACE(known ? "known" : "unknown");
-          // Of a size of its own: addresses go by sizes, and what the peer frees and publishes is
-          // mapped and unmapped here at any time.
+          // A distinct size: addresses are reused by size, and memory that the peer frees and
+          // publishes is mapped and unmapped here at any time.
           Buffer mine = side.buffer(kSize + (known ? 1 : 2) * kApart);
           mine.fill(1);
           side.tell_number(known);
@@ -99,7 +99,7 @@ TEST_P(GpuBadInput, PastTheEnd) {
       [&](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         Buffer mine = side.buffer(kSize);
-        // VMM memory and pools round up.
+        // VMM memory and pools round sizes up.
         size_t beyond = kSize + kBeyond;
         for (bool said : {true, false}) expect_refusals(side, remote, mine.data(), beyond, said);
         oh_region* region = nullptr;
@@ -125,7 +125,7 @@ TEST_P(GpuBadInput, PastTheEnd) {
       });
 }
 
-// An endpoint for host memory is told that its memory is a device's, or that it has to wait.
+// An endpoint for host memory gets device memory, or an event to wait for.
 TEST_P(GpuBadInput, DeviceMemoryAtAHostEndpoint) {
   LinkKind link = kind();
   link.device[1] = -1;
@@ -133,13 +133,13 @@ TEST_P(GpuBadInput, DeviceMemoryAtAHostEndpoint) {
       link, [&](Side& side) { expect_exchange(side); },
       [&](Side& side) {
         {
-          // The driver is there, the endpoint just does not use it.
+          // The driver exists, but the endpoint does not use it.
           use_device(side.kind().driver, 1);
           Buffer mine(kSize, GetParam());
           void* stream = make_stream();
           oh_transfer_options options = onehop::detail::with(2s);
           options.on_device = 1;
-          // A small message takes a shorter way, once its tag is known.
+          // A small message takes a shorter path once its tag is known.
           const uint64_t known = 0;
           side.peer().send(&known, sizeof(known), 1);
           for (size_t size : {size_t{8}, kSize}) {
@@ -163,8 +163,8 @@ TEST_P(GpuBadInput, DeviceMemoryAtAHostEndpoint) {
       });
 }
 
-// A copy fails in a way that the context does not survive. The side whose it is says so from then
-// on, the other side hears of a loss or a failure; nothing hangs and everything can be closed.
+// A copy fails and destroys the context. From then on the side with the context reports that; the
+// other side reports a loss or a failure. Nothing hangs, and everything can be closed.
 TEST_P(GpuBadInput, AContextThatFails) {
   for (int failing : {0, 1}) {
     for (uint64_t nth : {1, 2}) {
@@ -174,7 +174,7 @@ TEST_P(GpuBadInput, AContextThatFails) {
         Buffer mine = side.buffer(kSize);
         Buffer other = side.buffer(kSize);
         mine.fill(1);
-        // Another link of the endpoint, which has no copy that fails.
+        // Another link of the endpoint, whose copies do not fail.
         onehop::Peer self = side.endpoint().connect(side.endpoint().address(), 20s);
         uint64_t word = 0;
         onehop::Request beside = self.irecv(&word, sizeof(word), 9);
@@ -195,7 +195,8 @@ TEST_P(GpuBadInput, AContextThatFails) {
             if (status != OH_OK && worst == OH_OK) worst = status;
           }
         }
-        // Nobody knows whose engine copies; but if ours has failed, it is our endpoint's end.
+        // Either side's engine may copy; but if the local one failed, the local endpoint is
+        // unusable.
         if (ours) {
           EXPECT_TRUE(worst == OH_ERR_DEVICE || worst == OH_OK) << worst;
           if (worst == OH_ERR_DEVICE) {
@@ -219,7 +220,7 @@ TEST_P(GpuBadInput, AContextThatFails) {
         EXPECT_EQ(worst == OH_OK, theirs == OH_OK);
         side.disconnect();
         fflush(nullptr);
-        // What was allocated in a context that is lost cannot be freed.
+        // Memory allocated in a lost context cannot be freed.
         _exit(::testing::Test::HasFailure() ? 1 : 0);
       };
       run_apart(kind(), role, role);
@@ -264,7 +265,7 @@ TEST(GpuDrivers, NoDriver) {
       EXPECT_EQ(create_on("cuda"), OH_ERR_NOT_VIABLE);
       expect_text(library);
       expect_text("ONEHOP_CUDA_LIBRARY");
-      // The host needs none.
+      // Host memory needs no driver.
       EXPECT_EQ(create_on("host"), OH_OK);
       EXPECT_EQ(create_on(nullptr), OH_OK);
     };
@@ -282,7 +283,7 @@ TEST(GpuDrivers, NoDevice) {
   run_apart(kind, role, role);
 }
 
-// What the driver says at the very start.
+// Errors of the driver's initialisation.
 TEST(GpuDrivers, ADriverThatDoesNotStart) {
   for (const char* call : {"cuInit:1:100", "cuInit:1:3", "cuDriverGetVersion:1:1",
                            "cuDeviceGetCount:1:2", "cuDevicePrimaryCtxRetain:1:2"}) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches between devices: when the kernel copies them and when it must not, and what a failed one
-// leaves behind.
+// Batches between devices: when the kernel may copy them, and the state after a failed one.
 #include <algorithm>
 #include <optional>
 #include <thread>
@@ -16,12 +15,12 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSpace = 8'000'000;
 
-// Small ones that are no neighbours.
+// Small blocks that are not adjacent.
 Blocks small_blocks(size_t count) { return {count, 700, 600}; }
 
 uint64_t launches() { return fake_driver().calls("cuLaunchKernel"); }
 
-// The second side shows its memory, poisoned, until the first is through.
+// The second side offers poisoned memory until the first has finished.
 void run_batches(const LinkKind& kind,
                  const std::function<void(Side&, onehop::RemoteRegion&)>& test) {
   auto first = [&](Side& side) {
@@ -47,14 +46,14 @@ void run_batches(const LinkKind& kind,
   kind.processes ? run_apart(kind, first, second) : run_pair(kind, first, second);
 }
 
-// What the other side has now.
+// Returns the current bytes of the other side.
 onehop::Bytes theirs(Side& side, onehop::RemoteRegion& remote) {
   Buffer seen = side.buffer(kSpace);
   side.peer().get(seen.data(), remote, 0, kSpace).wait(20s);
   return seen.bytes();
 }
 
-// Puts so many blocks from a buffer and looks at what arrived; launches of the kernel.
+// Puts `count` blocks from a buffer and checks the result; returns the kernel launches.
 uint64_t put_from(Buffer& out, Side& side, onehop::RemoteRegion& remote, size_t count) {
   out.fill(1);
   Blocks blocks = small_blocks(count);
@@ -68,7 +67,7 @@ uint64_t put_from(Buffer& out, Side& side, onehop::RemoteRegion& remote, size_t 
 TEST(GpuBatches, OneKernelCopiesManyBlocks) {
   run_batches(between_gpus(MemoryKind::kMalloc), [](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
-    // 1,024, 4,096, and the rest, 8,192 at most.
+    // 1,024, 4,096, and the rest, at most 8,192.
     EXPECT_EQ(put_from(out, side, remote, 10'000), 3u);
   });
 }
@@ -82,7 +81,7 @@ TEST(GpuBatches, TheKernelCanBeSwitchedOff) {
   });
 }
 
-// Memory of another device of the process, which only engines reach.
+// Memory of another device of the process, which only engines can access.
 TEST(GpuBatches, OtherDevicesMemoryIsTheEngines) {
   LinkKind kind = between_gpus(MemoryKind::kMalloc);
   run_batches(kind, [&](Side& side, onehop::RemoteRegion& remote) {
@@ -92,7 +91,7 @@ TEST(GpuBatches, OtherDevicesMemoryIsTheEngines) {
   });
 }
 
-// What was collected for the kernel when the engine failed is not copied by later batches.
+// Blocks collected for the kernel before the engine failed are not copied by later batches.
 TEST(GpuBatches, AFailedBatchLeavesNothingBehind) {
   run_batches(between_gpus(MemoryKind::kMalloc), [](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
@@ -110,8 +109,8 @@ TEST(GpuBatches, AFailedBatchLeavesNothingBehind) {
 
 // ---- Between hosts ------------------------------------------------------------------------------
 
-// The blocks of a run are gathered and scattered by one launch at each side; by the engine, block
-// by block, where there is no kernel or no memory for its list.
+// One launch on each side gathers and scatters the blocks of a run. Without a kernel, or memory for
+// its list, the engine copies block by block.
 void expect_runs(LinkKind kind, bool memory, bool by_kernel) {
   constexpr size_t kCount = 1000;
   Role role = [&](Side& side) {
@@ -121,7 +120,7 @@ void expect_runs(LinkKind kind, bool memory, bool by_kernel) {
     side.tell(region.descriptor());
     onehop::RemoteRegion remote = side.peer().attach(side.hear());
     if (!memory) {
-      ASSERT_EQ(fake_driver().fail("cuMemAlloc_v2", 0, 2), 0);  // whenever it is called
+      ASSERT_EQ(fake_driver().fail("cuMemAlloc_v2", 0, 2), 0);  // at every call
     }
     const uint64_t launched = launches();
     const uint64_t copied = fake_driver().calls("cuMemcpyAsync");
@@ -138,7 +137,7 @@ void expect_runs(LinkKind kind, bool memory, bool by_kernel) {
       side.sync();
     }
     side.sync();
-    // Two runs there and, to memory of the host, two back.
+    // Two runs there and, for host memory, two back.
     const uint64_t expected = side.number() == 0 ? 2 : 4;
     EXPECT_EQ(launches() - launched, by_kernel ? expected : 0u);
     if (!by_kernel) {
@@ -199,12 +198,12 @@ TEST(GpuBatches, WithinAProcessBetweenDevices) {
   expect_launches_within(within_process(MemoryKind::kMalloc, 1), 1);
 }
 
-// Its pages move, and the CPU may be at them.
+// Its pages migrate, and the CPU may access them.
 TEST(GpuBatches, WithinAProcessManagedMemoryIsTheEngines) {
   expect_launches_within(within_process(MemoryKind::kManaged, 0), 0);
 }
 
-// What has access rights of its own is offered through slots.
+// Memory with its own access rights is offered through slots.
 TEST(GpuBatches, WithinAProcessOtherDevicesVmmIsNotTheKernels) {
   expect_launches_within(within_process(MemoryKind::kVmm, 1), 0);
 }
@@ -215,8 +214,8 @@ TEST(GpuBatches, WithinAProcessWithoutPeerAccess) {
   expect_launches_within(kind, 0);
 }
 
-// Memory that its owner freed without a word: no kernel is let near it, prepared or not. The fake's
-// engine loses the context for it, so what is allocated cannot be given back.
+// Memory that its owner freed without notice: no kernel may access it, prepared or not. The fake's
+// engine loses the context over it, so the allocations cannot be freed.
 TEST(GpuBatches, WithinAProcessFreedMemoryIsNotTheKernels) {
   run_pair(
       within_process(MemoryKind::kMalloc, 0),

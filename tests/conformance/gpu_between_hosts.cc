@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory over links without shared memory: many messages for few buffers, and the driver
-// failing in between.
+// Device memory over links without shared memory: many messages with few buffers, and driver
+// failures in between.
 #include <array>
 
 #include "conformance/fake_driver.h"
@@ -17,12 +17,12 @@ class GpuBetweenHosts : public ::testing::TestWithParam<oh_path> {
   LinkKind kind() const { return between_hosts(GetParam(), between_gpus(MemoryKind::kMalloc)); }
 };
 
-// More messages than there are buffers, from both sides, for receives that come in another order.
+// More messages than buffers, from both sides, with receives in another order.
 TEST_P(GpuBetweenHosts, ManyMessagesThroughOneBuffer) {
   LinkKind small = kind();
   small.env["ONEHOP_STAGING_BUFFER"] = "4096";
   small.env["ONEHOP_STAGING_BUFFERS"] = "1";
-  // Whoever waits does it all.
+  // The waiting thread does all the work.
   small.env["ONEHOP_PROGRESS_THREAD"] = "off";
   const uint64_t count = kSanitized ? 100 : 300;
   constexpr size_t kSize = 5000;  // two buffers
@@ -51,7 +51,7 @@ TEST_P(GpuBetweenHosts, ManyMessagesThroughOneBuffer) {
   run_pair(small, role, role);
 }
 
-// One message that nobody receives, and one whose producer never ends, hold no buffer.
+// A message without a receive, and one whose producer never ends, hold no buffer.
 TEST_P(GpuBetweenHosts, WhoCannotGoOnHoldsNoBuffer) {
   LinkKind small = kind();
   small.env["ONEHOP_STAGING_BUFFERS"] = "1";
@@ -96,8 +96,8 @@ TEST_P(GpuBetweenHosts, WhoCannotGoOnHoldsNoBuffer) {
       });
 }
 
-// A send that ends at its deadline in the midst leaves the receive for the next one, and the link
-// as it was.
+// A send that ends at its deadline in mid-transfer leaves the receive to the next send, and the
+// link usable.
 TEST_P(GpuBetweenHosts, ASendThatEndsInTheMidst) {
   constexpr size_t kSize = 4'000'000;
   run_pair(
@@ -105,7 +105,7 @@ TEST_P(GpuBetweenHosts, ASendThatEndsInTheMidst) {
       [](Side& side) {
         Buffer mine = side.buffer(kSize);
         mine.fill(1);
-        fake_driver().delay(30'000);  // each copy
+        fake_driver().delay(30'000);  // per copy
         onehop::Request first = side.peer().isend(mine.data(), kSize, 1);
         oh_status status = status_of([&] { first.wait(100ms); });
         EXPECT_TRUE(status == OH_ERR_TIMEOUT || status == OH_ERR_IN_DOUBT) << status;
@@ -127,7 +127,7 @@ TEST_P(GpuBetweenHosts, ASendThatEndsInTheMidst) {
       });
 }
 
-// The end of the link waits for a copy that is under way: no buffer is left in doubt.
+// The end of the link waits for a copy in flight: no buffer is left in doubt.
 TEST_P(GpuBetweenHosts, ALinkThatEndsInTheMidst) {
   constexpr size_t kSize = 4'000'000;
   for (bool sender_closes : {true, false}) {
@@ -136,7 +136,7 @@ TEST_P(GpuBetweenHosts, ALinkThatEndsInTheMidst) {
         [&](Side& side) {
           Buffer mine = side.buffer(kSize);
           mine.fill(1);
-          fake_driver().delay(30'000);  // each copy
+          fake_driver().delay(30'000);  // per copy
           const uint64_t copies = fake_driver().calls("cuMemcpyAsync");
           onehop::Request request = side.peer().isend(mine.data(), kSize, 1);
           EXPECT_TRUE(eventually([&] {
@@ -160,8 +160,8 @@ TEST_P(GpuBetweenHosts, ALinkThatEndsInTheMidst) {
   }
 }
 
-// Each of the calls by which a message crosses fails once, at either side: both sides hear of it or
-// the message arrives, and the next one does.
+// Each driver call of a staged message fails once, on either side: both sides get an error or the
+// message arrives, and the next message arrives.
 TEST_P(GpuBetweenHosts, CallsOfTheDriverFail) {
   constexpr size_t kSize = 2'000'000;
   constexpr std::array kCalls = {"cuMemcpyAsync", "cuStreamWriteValue64_v2", "cuMemHostRegister_v2",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages whose bytes the CPU has, for receives of device memory: they are copied to the device
-// behind their arrival, when their sender is through with them. None may be lost in between.
+// Messages that arrive in host memory for receives in device memory: they are copied to the device
+// after their arrival, when their sender has already completed. None may be lost in between.
 #include <chrono>
 #include <deque>
 
@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Inside control messages, and eagerly in frames.
+// Inline in control messages, and eagerly in frames.
 constexpr size_t kSizes[] = {8, 3000};
 
 class GpuBounced : public ::testing::TestWithParam<LinkKind> {};
@@ -28,7 +28,7 @@ Posted post(Side& side, size_t size) {
   return {std::move(buffer), std::move(request)};
 }
 
-// cancel() is true only of a receive whose message goes to the next one.
+// cancel() returns true only if the receive's message goes to the next receive.
 TEST_P(GpuBounced, CancelledReceivesLoseNoMessage) {
   constexpr uint64_t kCount = 400;
   constexpr size_t kWindow = 4;
@@ -54,7 +54,7 @@ TEST_P(GpuBounced, CancelledReceivesLoseNoMessage) {
           for (uint64_t round = 0; arrived < kCount; ++round) {
             std::vector<Posted> window;
             for (size_t i = 0; i < kWindow; ++i) window.push_back(post(side, size));
-            // Each at another moment of its message's arrival.
+            // Each at a different stage of its message's arrival.
             for (uint64_t i = 0; i < round % 7; ++i) side.endpoint().progress();
             for (size_t i = round % 3; i < kWindow; i += 2) (void)window[i].request.cancel();
             for (Posted& each : window) {
@@ -95,7 +95,7 @@ TEST_P(GpuBounced, MessagesArriveThoughTheirSenderClosesAtOnce) {
         } else {
           for (size_t i = 0; i < kCount; ++i) all.push_back(post(side, size));
           side.sync();
-          side.sync();  // it has closed
+          side.sync();  // the peer has closed
           for (size_t i = 0; i < kCount; ++i) {
             EXPECT_EQ(status_of([&] { all[i].request.wait(20s); }), OH_OK)
                 << "message " << i << ": " << oh_error_text();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A process dies that others have device memory of, or that has mapped theirs: the survivors give
-// everything back, and the next peer works.
+// A process dies whose device memory others have mapped, or that has mapped theirs: the survivors
+// release everything, and the next peer works.
 #include <signal.h>
 
 #include <thread>
@@ -33,14 +33,14 @@ void pass(onehop::Peer& peer, Buffer& buffer, bool sends, uint64_t seed) {
   }
 }
 
-// Who comes after the victim.
+// The peer after the victim.
 void next_peer(Side& side) {
   side.connect();
   Buffer mine = side.buffer(kSize);
   pass(side.peer(), mine, false, 5);
 }
 
-// The victim's part while something is under way: a receive and a send, polled for ever.
+// The victim's part of operations in flight: a receive and a send, polled for ever.
 void exchange_for_ever(Side& side, bool held) {
   side.connect();
   Buffer mine = side.buffer(kSize);
@@ -52,13 +52,13 @@ void exchange_for_ever(Side& side, bool held) {
   while (true) (void)oh_request_poll((held ? out : in).get(), 1'000'000);
 }
 
-// The end of what the victim may have touched; OK: it had been in time.
+// The request of memory that the victim may have accessed ends; OK: it completed in time.
 void expect_an_end(onehop::Request& request) {
   oh_status status = status_of([&] { request.wait(20s); });
   EXPECT_TRUE(status == OH_ERR_PEER_LOST || status == OH_ERR_IN_DOUBT || status == OH_OK) << status;
 }
 
-// Both buffers become free, and the endpoint works with the next peer.
+// Both buffers are released, and the endpoint works with the next peer.
 void go_on(Side& victim, Side& next, onehop::Request& in, onehop::Request& out, Buffer& buffer) {
   EXPECT_TRUE(eventually([&] {
     victim.endpoint().progress();
@@ -68,15 +68,15 @@ void go_on(Side& victim, Side& next, onehop::Request& in, onehop::Request& out, 
   pass(peer, buffer, true, 5);
 }
 
-// Messages in both directions and a region, so that each side has mapped the other's; then the
-// victim is killed while a receive waits for it.
+// Messages in both directions and a region, so that each side has mapped the other's memory; then
+// the victim is killed while a receive waits for it.
 void GpuDeaths::exchange_and_die(bool survivor_sends) {
   SharedDevices devices;
   LinkKind kind = between_gpus(GetParam());
   kind.env["FAKE_CUDA_STATE"] = devices.path();
   auto survivor = [&](Side& victim, Side& next) {
     use_device(kind.driver, kind.device[0]);
-    // What this process keeps for good is opened by a first link, to itself.
+    // A first link, to itself, opens the process's permanent resources.
     {
       victim.connect();
       onehop::Peer self = victim.endpoint().connect(victim.endpoint().address());
@@ -111,7 +111,7 @@ void GpuDeaths::exchange_and_die(bool survivor_sends) {
     victim.drop_peer();
     EXPECT_TRUE(eventually([&] { return free_device_memory() >= free_before; }))
         << free_device_memory() << " bytes are free of " << free_before;
-    // Nothing is left of the victim's memory, even while the endpoint lives on.
+    // Nothing of the victim's memory stays mapped, even while the endpoint lives.
     EXPECT_TRUE(eventually([&] { return Open::now().driver.imports <= linked.driver.imports; }))
         << Open::now().text() << "; was " << linked.text();
     EXPECT_TRUE(eventually([&] { return Open::now().driver.mappings <= linked.driver.mappings; }))
@@ -167,14 +167,14 @@ void GpuDeaths::exchange_and_die(bool survivor_sends) {
 TEST_P(GpuDeaths, OfWhoSentFirst) { exchange_and_die(/*survivor_sends=*/false); }
 TEST_P(GpuDeaths, OfWhoReceivedFirst) { exchange_and_die(/*survivor_sends=*/true); }
 
-// While our engine copies to it: the engine does not stop with the peer.
+// While the local engine copies to the peer: the engine does not stop with the peer.
 TEST_P(GpuDeathsInMessages, WhileOurEngineCopies) {
   auto survivor = [&](Side& victim, Side& next) {
     victim.connect();
     Buffer mine = victim.buffer(kSize);
     Buffer other = victim.buffer(kSize);
     fake_driver().hold_all();
-    victim.sync();  // its receive is there: the send claims it, and our engine copies
+    victim.sync();  // its receive is posted: the send claims it, and the local engine copies
     uint64_t copies = fake_driver().calls("cuMemcpyAsync");
     onehop::Request out = victim.peer().isend(other.data(), other.size(), 1);
     ASSERT_TRUE(eventually([&] {
@@ -193,7 +193,7 @@ TEST_P(GpuDeathsInMessages, WhileOurEngineCopies) {
       GetParam(), survivor, [](Side& side) { exchange_for_ever(side, /*held=*/false); }, next_peer);
 }
 
-// While its engine copies from us and to us: that ends with it.
+// While the peer's engine copies from and to local memory: it stops with the peer.
 TEST_P(GpuDeathsInMessages, WhileItsEngineCopies) {
   auto survivor = [&](Side& victim, Side& next) {
     victim.connect();

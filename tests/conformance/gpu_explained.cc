@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Explained paths of device memory: also of messages that wait for earlier work, that find no slot,
-// and that are received from any source.
+// Explained paths of device memory, also for messages that wait for earlier work, that find no
+// slot, or that are received from any source.
 #include <chrono>
 #include <optional>
 
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 class ExplainedWithoutSlots : public ExplainedPaths {};
 
-// Of host memory, to a device: those that find no slot travel as frames. Both sides say which.
+// From host to device memory: messages without a slot travel as frames, and both sides report that.
 TEST_P(ExplainedWithoutSlots, OfMessages) {
   constexpr size_t kSize = 65'536;
   constexpr size_t kMany = oh::kSlots + 20;
@@ -35,7 +35,7 @@ TEST_P(ExplainedWithoutSlots, OfMessages) {
       requests.push_back(first ? side.peer().isend(buffer.data(), kSize)
                                : side.peer().irecv(buffer.data(), kSize));
     }
-    // Sends leave in order: before this one all were announced.
+    // Sends leave in order: all earlier ones were announced before this one.
     if (first) side.peer().send(&last, 1, 1, 20s);
     for (size_t i = 0; i < kMany; ++i) {
       const oh_path path = requests[i].wait(20s).path;
@@ -56,11 +56,11 @@ TEST_P(ExplainedWithoutSlots, OfMessages) {
   });
 }
 
-// ---- Earlier work that is not done when both sides have posted --------------------------------
+// ---- Earlier work that is pending when both sides have posted ----------------------------------
 
 class ExplainedPending : public ExplainedPaths {};
 
-// Whose memory waits for earlier work.
+// The side whose memory waits for earlier work.
 enum class Pends { kSource, kTarget, kBoth };
 
 struct PendingCase {
@@ -75,8 +75,8 @@ std::string text_of(const PendingCase& given) {
          " pending, " + (given.receive_first ? "receive" : "send") + " first";
 }
 
-// The path of a message of one side's memory, of which both sides have posted their halves before
-// the work is let go.
+// Returns the path of a message from one side, for which both sides have posted before the earlier
+// work is released.
 oh_path pass_pending(Side& side, bool first, Buffer& buffer, const PendingCase& given) {
   constexpr size_t kSize = 100'000;
   const bool waits = given.pends == Pends::kBoth || first == (given.pends == Pends::kSource);
@@ -117,8 +117,8 @@ TEST_P(ExplainedPending, OfMessages) {
             side.tell_number(path);
             continue;
           }
-          // A receive that is ready when the message is announced is not told of the event. One
-          // that was posted first is announced if it is ready.
+          // A receive that is ready when the message is announced gets no event. One that was
+          // posted first is announced if it is ready.
           const bool announced = pends == Pends::kBoth || !receive_first;
           const bool apart =
               pends != Pends::kTarget && announced && !rows.of("pending message", between).empty();
@@ -167,7 +167,7 @@ TEST_P(ExplainedAnySource, OfMessages) {
   });
 }
 
-// ---- The kinds of links between which a GPU is ------------------------------------------------
+// ---- Link kinds with GPUs -----------------------------------------------------------------------
 
 LinkKind gpu_link(const char* name) {
   LinkKind link = between_gpus(MemoryKind::kMalloc);
@@ -201,7 +201,7 @@ LinkKind host_endpoint(LinkKind link) {
   return link;
 }
 
-// One way that the bytes go of each kind of link, for what takes long.
+// One path of the bytes for each kind of link, for slow tests.
 std::vector<Explained> few_gpu_kinds() {
   using enum MemoryKind;
   const Kinds memory = {kPrivate, kMalloc, kAsync};
@@ -240,8 +240,8 @@ std::vector<Explained> gpu_kinds() {
 
 INSTANTIATE_TEST_SUITE_P(Gpu, ExplainedPaths, ::testing::ValuesIn(gpu_kinds()), name_of_link);
 
-// Several streams fill one buffer, in an order that the other process gives: ThreadSanitizer does
-// not see it.
+// Several streams fill one buffer in an order that the other process determines: ThreadSanitizer
+// does not see that order.
 #if !defined(OH_THREAD_SANITIZER)
 std::vector<Explained> gpu_kinds_without_credit() {
   std::vector<Explained> kinds = few_gpu_kinds();

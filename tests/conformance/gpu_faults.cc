@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every call to the driver that onehop makes fails once: each operation goes well by another way or
-// fails with a status that names the call, and afterwards the endpoint works and nothing is left.
+// Each driver call that onehop makes fails once: every operation succeeds over another path or
+// fails with a status that names the call, and afterwards the endpoint works and nothing leaks.
 #include <signal.h>
 
 #include <chrono>
@@ -26,12 +26,12 @@ constexpr const char* kSymbols[] = {
 #undef CONFORMANCE_SYMBOL
 };
 
-// Which of a life's calls it is that fails depends on who else calls: it may be the making of a
-// link.
+// The n-th call may belong to any thread or step, including the creation of a link.
 const std::set<std::string> kBeginsEveryCall = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2",
                                                 "cuThreadExchangeStreamCaptureMode"};
 
-// Those that give something back, or without which nothing can be: what is not taken stays.
+// Calls that release a resource, or that everything depends on: a resource that could not be
+// released stays.
 const std::set<std::string> kGiveBack = {"cuStreamDestroy_v2",
                                          "cuEventDestroy_v2",
                                          "cuMemHostUnregister",
@@ -56,7 +56,7 @@ struct Case {
   }
 };
 
-// What it was about when the process hangs or crashes.
+// The current case, for when the process hangs or crashes.
 char g_case[256];
 void say_case(int number) {
   (void)!write(STDERR_FILENO, g_case, strlen(g_case));
@@ -67,13 +67,13 @@ void say_case(int number) {
 int code_for(const std::string& symbol, uint64_t nth) {
   constexpr int kCodes[] = {801, 2, 400, 1, 201};
   int code = kCodes[nth % std::size(kCodes)];
-  // These say of a pointer that it is the host's, and of our context that it is gone for good.
+  // These codes state that a pointer is host memory, and that our context is lost for good.
   bool answer = (symbol == "cuPointerGetAttributes" && (code == 1 || code == 201)) ||
                 (symbol == "cuCtxPushCurrent_v2" && code == 201);
   return answer ? 400 : code;
 }
 
-// Which calls, of so many: at most `most`, spread.
+// Returns at most `most` of the calls, evenly spread.
 std::vector<uint64_t> spread(uint64_t calls, uint64_t most) {
   std::vector<uint64_t> chosen;
   uint64_t count = std::min(calls, most);
@@ -90,7 +90,7 @@ Calls calls_now() {
   return calls;
 }
 
-// A whole life without failures, and how often it called what.
+// Runs a whole life without failures; returns the number of calls by entry point.
 Calls clean_life(Subject& subject) {
   Calls before = calls_now();
   subject.begin();
@@ -128,8 +128,8 @@ void life_with(Subject& subject, const Case& what, const Open& before, Tally& ta
   for (const StepFailure& failure : failures) {
     EXPECT_NE(failure.status, OH_ERR_TIMEOUT) << failure.step << ": " << failure.text;
   }
-  // Without failures: the same endpoint works. A link that could not make its segment known to the
-  // device says so for good, and another is made.
+  // Without failures the same endpoint works. A link that could not register its segment with the
+  // device reports that permanently, so another link is created.
   if (what.symbol.starts_with("cuMemHost")) subject.link_again();
   subject.exchange();
   std::vector<StepFailure> later = subject.failures();
@@ -154,7 +154,7 @@ class GpuFaults : public ::testing::TestWithParam<MemoryKind> {
     GTEST_SKIP() << "one thread makes the calls, and ThreadSanitizer makes them ten times as long";
 #endif
   }
-  // Runs `test` at side 0 with a partner at side 1.
+  // Runs `test` on side 0 with a partner on side 1.
   void run(const std::function<void(Side&)>& test) {
     run_apart(
         between_gpus(GetParam()),
@@ -167,7 +167,7 @@ class GpuFaults : public ::testing::TestWithParam<MemoryKind> {
   }
 };
 
-// Each call of each entry point, or so many of them: GPU_FAULTS_CALLS.
+// Calls of each entry point that fail: all, or GPU_FAULTS_CALLS of them.
 constexpr int kCalls = kSanitized ? 1 : 3;
 class EveryCall : public GpuFaults {};
 
@@ -198,8 +198,8 @@ TEST_P(EveryCall, FailsOnce) {
 INSTANTIATE_TEST_SUITE_P(Gpu, EveryCall, ::testing::Values(MemoryKind::kMalloc),
                          [](const auto& test) { return std::string(memory_name(test.param)); });
 
-// A dozen of them. The same ones each time, so that a change is judged by what it changes; others
-// by GPU_FAULTS_SEED.
+// A dozen calls, the same ones each time, so that results are comparable between changes;
+// GPU_FAULTS_SEED selects others.
 TEST_P(GpuFaults, SomeCallsFailOnce) {
   const char* given = std::getenv("GPU_FAULTS_SEED");
   unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : 1;

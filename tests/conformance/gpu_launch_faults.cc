@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launches of the stream domain of which something fails beside the launch itself. What can fail
-// before the launch does, so an error means that nothing was enqueued. Where the event behind a
-// launch cannot be recorded the kernel runs all the same: it is served, and its memory stays. So
-// does that of a kernel that has not begun when its link is closed.
+// Stream-domain launches during which a call other than the launch fails. Calls that can fail are
+// made before the launch, so an error means that nothing was enqueued. If the event after a launch
+// cannot be recorded the kernel runs all the same: it is served, and its memory is kept. The same
+// holds for a kernel that has not begun when its link is closed.
 #include <atomic>
 #include <functional>
 #include <iterator>
@@ -38,7 +38,7 @@ class GpuLaunchFaults : public ::testing::TestWithParam<LinkKind> {
   }
 };
 
-// Of calls on all lanes one needs an event that there is not yet.
+// Among calls on all lanes one needs a new event.
 TEST_P(GpuLaunchFaults, WithoutAnEventNothingIsEnqueued) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     oh_peer* peer = side.peer().get();
@@ -55,7 +55,7 @@ TEST_P(GpuLaunchFaults, WithoutAnEventNothingIsEnqueued) {
       fake_driver().clear_failures();
       struck = status != OH_OK;
       EXPECT_EQ(launches() - before, struck ? 0u : 1u) << oh_error_text();
-      // It can be done again.
+      // A retry succeeds.
       if (struck) here.send(buffer, buffer.size(), lane);
     }
     EXPECT_TRUE(struck);
@@ -69,7 +69,7 @@ TEST_P(GpuLaunchFaults, WithoutAnEventNoSignalIsSent) {
     onehop::check(oh_peer_warmup(peer, OH_TIMEOUT_DEFAULT));
     uint64_t sent = 0;
     bool struck = false;
-    // Each stream has an event of its own: until none is spare.
+    // Each stream needs its own event, until no spare event is left.
     std::vector<std::unique_ptr<StreamSide>> streams;
     while (!struck) {
       streams.push_back(std::make_unique<StreamSide>(side, /*connects=*/false));
@@ -84,7 +84,7 @@ TEST_P(GpuLaunchFaults, WithoutAnEventNoSignalIsSent) {
     here.finish();
     EXPECT_EQ(error_of(side), OH_OK) << oh_error_text();
     side.sync();
-    // None is left.
+    // No event is left.
     const oh_stream_options hurried = within(20'000'000);
     onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), kSlot, 1, &hurried));
     here.finish();
@@ -93,7 +93,7 @@ TEST_P(GpuLaunchFaults, WithoutAnEventNoSignalIsSent) {
   });
 }
 
-// Another stream cannot follow a launch whose end is not known, until the GPU is through with all.
+// Another stream cannot follow a launch whose end is unknown until the GPU is idle.
 TEST_P(GpuLaunchFaults, WhatFollowsALaunchOfUnknownEndIsRefused) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     oh_peer* peer = side.peer().get();
@@ -117,7 +117,7 @@ TEST_P(GpuLaunchFaults, WhatFollowsALaunchOfUnknownEndIsRefused) {
     go = true;
     EXPECT_TRUE(eventually([&] { return follow() == OH_OK; }));
     other.finish();
-    // The kernel of the call that failed ran.
+    // The kernel of the failed call ran.
     for (int i = 0; i < 2; ++i) {
       in.poison();
       here.recv(in, 100);
@@ -128,7 +128,7 @@ TEST_P(GpuLaunchFaults, WhatFollowsALaunchOfUnknownEndIsRefused) {
   });
 }
 
-// Though the link is closed before the kernel has begun.
+// Even if the link is closed before the kernel has begun.
 TEST_P(GpuLaunchFaults, AKernelOfUnknownEndKeepsItsMemory) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     oh_peer* peer = side.peer().get();
@@ -181,8 +181,8 @@ TEST_P(GpuLaunchFaults, ASignalThatHasNotBegunKeepsItsMemory) {
   });
 }
 
-// Of a message both ways, a put, a signal and a wait, on two streams. Which of them could not be
-// enqueued.
+// Enqueues a message in each direction, a put, a signal and a wait, on two streams. Returns which
+// of them failed.
 int64_t enqueue_all(Side& side, StreamSide& here, StreamSide& other, uint32_t lane,
                     const Moved& moved) {
   const oh_stream_options hurried = within(700'000'000, lane);
@@ -199,7 +199,7 @@ int64_t enqueue_all(Side& side, StreamSide& here, StreamSide& other, uint32_t la
   return failed;
 }
 
-// What was told, until nothing is left.
+// Consumes all asynchronous errors; returns the first.
 oh_status take_errors(Side& side) {
   const oh_status first = error_of(side);
   while (error_of(side) != OH_OK) {
@@ -215,8 +215,8 @@ void take_left_signals(Side& side, StreamSide& here) {
   }
 }
 
-// Each call to the driver fails once: every wait ends, the context lives on, and behind a reset of
-// the lane all goes well.
+// Each driver call fails once: every wait ends, the context stays usable, and everything works
+// after a reset of the lane.
 TEST_P(GpuLaunchFaults, EveryCallToTheDriverFailsOnce) {
   constexpr const char* kCalls[] = {
       "cuStreamIsCapturing",    "cuStreamGetId", "cuLaunchKernelEx",  "cuEventCreate",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What onehop holds of device memory, and how it lets go: memory that is freed, memory that comes
-// back at the same address, and everything once the endpoints are closed.
+// The device memory that onehop holds, and its release: memory that is freed, memory that is reused
+// at the same address, and everything after the endpoints are closed.
 #include <set>
 #include <thread>
 #include <utility>
@@ -35,7 +35,7 @@ void pass_on(Side& side, Buffer& buffer, bool sends, uint64_t seed) {
   }
 }
 
-// Other memory at the same address: neither side may take it for what was there before.
+// Different memory at the same address: neither side may mistake it for the earlier memory.
 TEST_P(GpuLifetimes, OtherMemoryAtTheSameAddress) {
   for (bool sender_frees : {true, false}) {
     SCOPED_TRACE(sender_frees ? "at the sender" : "at the receiver");
@@ -61,7 +61,7 @@ TEST_P(GpuLifetimes, OtherMemoryAtTheSameAddress) {
       if (frees) {
         EXPECT_LT(addresses.size(), kRounds) << "no address came again";
       } else if (mappable()) {
-        // Of twelve imports at most the last is left.
+        // At most the last of twelve imports is left.
         EXPECT_TRUE(eventually([&] {
           Open now = Open::now();
           return now.driver.imports <= before.driver.imports + 1 &&
@@ -75,8 +75,8 @@ TEST_P(GpuLifetimes, OtherMemoryAtTheSameAddress) {
   }
 }
 
-// The device's memory is back although the peer had it mapped: within a second of the free when
-// nobody says so, at once when it was deregistered.
+// Freed device memory becomes available although the peer had it mapped: within a second of an
+// unannounced free, at once after deregistering.
 TEST_P(GpuLifetimes, FreedMemoryComesBack) {
   SharedDevices devices;
   LinkKind link = kind();
@@ -85,7 +85,7 @@ TEST_P(GpuLifetimes, FreedMemoryComesBack) {
     int64_t start = oh::now_ns();
     EXPECT_TRUE(eventually([&] { return free_device_memory() >= wanted; }))
         << what << ": " << free_device_memory() << " bytes are free of " << wanted;
-    // A child's properties are lost; whoever runs the test alone reads this.
+    // A child's test properties are lost; a developer running the test alone can read this.
     if (std::getenv("ONEHOP_TEST_TIMES")) {
       fprintf(stderr, "%s, side %d: back after %.1f ms\n", what, side.number(),
               double(oh::now_ns() - start) / 1e6);
@@ -94,7 +94,7 @@ TEST_P(GpuLifetimes, FreedMemoryComesBack) {
   Role role = [&](Side& side) {
     bool owner = side.number() == 0;
     {
-      // What a link keeps once it has moved such memory.
+      // Memory that a link keeps after its first such transfer.
       Buffer first = side.buffer(kSize);
       pass_on(side, first, owner, 1);
       pass_on(side, first, !owner, 2);
@@ -134,7 +134,7 @@ TEST_P(GpuLifetimes, FreedMemoryComesBack) {
       await(side, before, "a region");
     } else {
       onehop::RemoteRegion remote = side.peer().attach(side.hear());
-      // A get and a put need the owner's progress where the memory cannot be mapped.
+      // A get and a put need the owner's progress if the memory cannot be mapped.
       side.peer().get(mine.data(), remote, 0, kSize).wait(20s);
       EXPECT_TRUE(mine.holds(1, kSize));
       mine.fill(2);
@@ -147,12 +147,12 @@ TEST_P(GpuLifetimes, FreedMemoryComesBack) {
   run_pair(link, role, role);
 }
 
-// Everything that the driver and the system gave is given back when both endpoints are closed.
+// All resources of the driver and the system are released when both endpoints are closed.
 TEST_P(GpuLifetimes, NothingIsLeftBehind) {
   Role role = [&](Side& side) {
     use_device(side.kind().driver, side.kind().device[side.number()]);
     Open before{};
-    // Once to have what a process has for good.
+    // The first round allocates the process's permanent resources.
     for (int round = 0; round < 3; ++round) {
       if (round == 1) before = Open::settled();
       side.connect();
@@ -174,7 +174,7 @@ TEST_P(GpuLifetimes, NothingIsLeftBehind) {
         onehop::Region region = side.endpoint().register_memory(other.data(), other.size());
         side.tell(region.descriptor());
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
-        // Side 1 has its buffer read and written while it waits for the word that it is over.
+        // Side 1's buffer is read and written while it waits for the final message.
         if (side.number() == 0) {
           side.peer().put(mine.data(), remote, 0, kSize).wait(20s);
           side.peer().get(mine.data(), remote, 0, kSize).wait(20s);
@@ -194,7 +194,7 @@ TEST_P(GpuLifetimes, NothingIsLeftBehind) {
   run_apart(kind(), role, role);
 }
 
-// Whoever is the last to hold a peer, the watcher's thread at times, gives back what it has mapped.
+// The last holder of a peer, at times the watcher's thread, releases the peer's mappings.
 TEST_P(GpuLifetimes, APeerThatOutlivesItsEndpointKeepsNothing) {
   Role role = [&](Side& side) {
     use_device(side.kind().driver, side.kind().device[side.number()]);
@@ -217,7 +217,7 @@ TEST_P(GpuLifetimes, APeerThatOutlivesItsEndpointKeepsNothing) {
   run_apart(kind(), role, role);
 }
 
-// Hundreds of allocations that come and go do not pile up at the side that maps them.
+// Hundreds of short-lived allocations do not accumulate on the side that maps them.
 TEST_P(GpuLifetimes, ManyAllocationsDoNotPileUp) {
   constexpr int kMany = 300;
   constexpr size_t kSmall = 70'000;
@@ -225,14 +225,14 @@ TEST_P(GpuLifetimes, ManyAllocationsDoNotPileUp) {
     bool sends = side.number() == 0;
     std::vector<Buffer> held;
     {
-      // What a link keeps once it has moved such memory.
+      // Memory that a link keeps after its first such transfer.
       Buffer first = side.buffer(kSmall);
       pass_on(side, first, sends, 1);
       side.sync();
     }
     Open before = Open::settled();
     side.sync();
-    // More than a sweep lasts, and many at a time.
+    // Longer than a sweep, with many allocations at a time.
     for (int i = 0; i < kMany; ++i) {
       if (held.size() > 20) held.erase(held.begin());
       held.push_back(side.buffer(kSmall));
@@ -255,8 +255,7 @@ TEST_P(GpuLifetimes, ManyAllocationsDoNotPileUp) {
   run_pair(kind(), role, role);
 }
 
-// Mappings are bounded: the one that was not used for longest goes, and is made again when it is
-// needed again.
+// Mappings are bounded: the least recently used one is released, and is created again when needed.
 TEST_P(GpuLifetimes, FewMappingsServeManyAllocations) {
   constexpr size_t kSmall = 70'000;
   constexpr size_t kFew = 3;
@@ -273,18 +272,18 @@ TEST_P(GpuLifetimes, FewMappingsServeManyAllocations) {
       for (size_t i = 1; i < buffers.size(); ++i) pass_on(side, buffers[i], sends, 10 * round + i);
     }
     side.sync();
-    // What a region stands for stays: it is still there for a put.
+    // A region's memory stays mapped: it still exists for a put.
     if (sends) {
       buffers[1].fill(99);
       side.peer().put(buffers[1].data(), remote, 0, kSmall).wait(20s);
       side.tell_number(0);
     } else {
-      // A put needs our progress where the memory cannot be mapped.
+      // A put needs local progress if the memory cannot be mapped.
       while (!side.was_told()) side.endpoint().progress();
       side.hear_number();
       EXPECT_TRUE(buffers[0].holds(99, kSmall));
     }
-    // One more for the region, one for the slab.
+    // Plus one for the region, and one for the slab.
     EXPECT_TRUE(eventually([&] { return Open::now().driver.imports <= kFew + 2; }))
         << Open::now().text();
     side.sync();
@@ -292,8 +291,7 @@ TEST_P(GpuLifetimes, FewMappingsServeManyAllocations) {
   run_pair(link, role, role);
 }
 
-// trim() takes back what peers were shown, but not from under a region; all of it can be used
-// again.
+// trim() revokes exported memory, except under a region; all of it can be used again.
 TEST_P(GpuLifetimes, TrimTakesBackWhatPeersWereShown) {
   Role role = [&](Side& side) {
     bool sends = side.number() == 0;

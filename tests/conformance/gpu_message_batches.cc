@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches as messages between devices: a kernel copies them, and what was mapped for one stays
-// mapped for the next.
+// Batches as messages between devices: a kernel copies them, and mappings stay for the next batch.
 #include <atomic>
 
 #include "conformance/fake_driver.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Patterns between the ranks of a communicator, each rank a process; two, and more than there are
-// devices. Every rank exchanges with itself, too.
+// Patterns between the ranks of a communicator, each rank a process: two ranks, and more than there
+// are devices. Each rank also exchanges with itself.
 #include "onehop/onehop_patterns.hpp"
 
 #include <cstring>
@@ -76,7 +76,7 @@ class Rank {
   void* stream_;
 };
 
-// Of what one rank sends to another.
+// The seed of the bytes from one rank to another.
 uint64_t seed_of(uint64_t from, uint64_t to, uint64_t round = 0) {
   return 10'000 * round + 100 * from + to;
 }
@@ -93,7 +93,7 @@ void run_all(uint32_t size, const std::function<void(Rank&)>& role) {
 
 class GpuPatterns : public ::testing::TestWithParam<uint32_t> {};
 
-// To the next, from the one before: with two ranks the same.
+// Send to the next rank, receive from the previous one: with two ranks the same one.
 TEST_P(GpuPatterns, EachPassesSomethingOn) {
   run_all(GetParam(), [](Rank& rank) {
     const uint32_t next = (rank.number() + 1) % rank.size();
@@ -109,7 +109,7 @@ TEST_P(GpuPatterns, EachPassesSomethingOn) {
   });
 }
 
-// One to many, then many to one; the one is among the many.
+// One to many, then many to one; the one rank is among the many.
 TEST_P(GpuPatterns, OneToManyAndBack) {
   constexpr size_t kSize = 400'000;
   run_all(GetParam(), [](Rank& rank) {
@@ -127,7 +127,7 @@ TEST_P(GpuPatterns, OneToManyAndBack) {
     }
     const size_t size = kSize + rank.number();
     Buffer mine = rank.empty(size);
-    // Its own part is large: the two ends of it belong into one group.
+    // Its own part is large: its send and receive must be in one group.
     onehop::Group group;
     if (leads) patterns::send_many(rank.on(), outs, kLane);
     patterns::recv_many(rank.on(), {{0, mine.data(), size}}, kLane);
@@ -144,7 +144,7 @@ TEST_P(GpuPatterns, OneToManyAndBack) {
   });
 }
 
-// Bytes that one rank sends to another: none, a few, or more than any ring has room for.
+// Bytes that one rank sends to another: none, a few, or more than any ring holds.
 size_t part_of(uint32_t from, uint32_t to, uint32_t round) {
   constexpr size_t kParts[] = {0, 17, 3'000, 70'001, 300'000};
   return kParts[(2 * from + 3 * to + round) % 5];
@@ -163,7 +163,7 @@ TEST_P(GpuPatterns, PartsOfAllSizesFromAllToAll) {
         out.offsets.push_back(bytes.size());
         out.sizes.push_back(size);
         bytes.insert(bytes.end(), part.begin(), part.end());
-        // The parts lie apart, at the receiver.
+        // At the receiver the parts are not contiguous.
         in.offsets.push_back(room + 5);
         in.capacities.push_back(part_of(other, rank.number(), round));
         room = in.offsets.back() + in.capacities.back();
@@ -192,7 +192,7 @@ TEST_P(GpuPatterns, PartsOfAllSizesFromAllToAll) {
 
 constexpr size_t kCapacity = 300'000;
 
-// What a rank dispatches: its rows, how many bytes of them count, and where others' come.
+// A rank's dispatch: its rows, their valid bytes, and the places of other ranks' rows.
 struct Dispatch {
   explicit Dispatch(Rank& ours)
       : rank(ours),
@@ -266,7 +266,7 @@ TEST_P(GpuPatterns, ADispatchIsReplayedWithOtherCounts) {
   });
 }
 
-// Rank 0 says that it has more for rank 1 than its part of the buffer can hold.
+// Rank 0 announces more for rank 1 than its part of the buffer holds.
 TEST(GpuPatternFailures, MoreRowsThanTheCapacityAreToldToTheSender) {
   run_all(2, [](Rank& rank) {
     Dispatch rows(rank);

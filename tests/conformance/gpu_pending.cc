@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work that has not ended: a transfer that waits for a stream or event of the application, and one
-// whose engine stands still. Memory is touched neither too early nor after it was given back.
+// Unfinished work: a transfer that waits for a stream or event of the application, and one whose
+// engine is held. Memory is accessed neither too early nor after it was released.
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSize = 1'000'000;
 
-// One side often says nothing for a while.
+// For sides that make no progress for a while.
 LinkKind with_progress(LinkKind kind) {
   kind.env["ONEHOP_PROGRESS_THREAD"] = "on";
   return kind;
@@ -41,7 +41,7 @@ void pass_beside(Side& side, uint64_t tag) {
   }
 }
 
-// The sender's bytes are written by work that is not done when isend is called.
+// Unfinished work writes the sender's bytes when isend is called.
 TEST_P(GpuPending, ASendWaits) {
   run_pair(
       kind(),
@@ -53,7 +53,7 @@ TEST_P(GpuPending, ASendWaits) {
           fresh.fill(2);
           Blocked blocked;
           blocked.then_fill(mine, fresh);
-          // Returns although the work is not done; a blocked call would never come back.
+          // Returns although the work is unfinished; a blocking call would never return.
           onehop::Request send = side.peer().isend(mine.data(), kSize, 1, blocked.after(by_event));
           EXPECT_FALSE(send.test());
           side.sync();
@@ -79,7 +79,7 @@ TEST_P(GpuPending, ASendWaits) {
       });
 }
 
-// The receiver's memory is still in use when irecv is called: earlier work reads it.
+// Earlier work still reads the receiver's memory when irecv is called.
 TEST_P(GpuPending, AReceiveIsLeftAlone) {
   run_pair(
       kind(),
@@ -116,7 +116,7 @@ TEST_P(GpuPending, AReceiveIsLeftAlone) {
       });
 }
 
-// A put's caller waits, as the contract has it; others go on.
+// The caller of a put waits, by contract; others continue.
 TEST_P(GpuPending, APutWaits) {
   run_pair(
       kind(),
@@ -130,7 +130,7 @@ TEST_P(GpuPending, APutWaits) {
           Blocked blocked;
           blocked.then_fill(mine, fresh);
           onehop::After after = blocked.after(by_event);
-          // With a deadline: nothing is moved, and the buffer is free.
+          // With a deadline: nothing is moved, and the buffer is released.
           oh_put_options options = onehop::detail::with(30ms, nullptr, after);
           EXPECT_EQ(oh_peer_put(side.peer().get(), mine.data(), remote.get(), 0, kSize, &options,
                                 nullptr),
@@ -169,8 +169,8 @@ TEST_P(GpuPending, APutWaits) {
       });
 }
 
-// A deadline while earlier work is pending: the operation ends at it, and what it left alone stays
-// so when that work has ended.
+// A deadline while earlier work is pending: the operation ends at it, and its memory stays
+// unchanged after that work has ended.
 TEST_P(GpuPending, ADeadlineEndsIt) {
   Role role = [&](Side& side) {
     bool sends = side.number() == 0;
@@ -184,7 +184,7 @@ TEST_P(GpuPending, ADeadlineEndsIt) {
       side.sync();
       if (sends) request.emplace(side.peer().isend(mine.data(), kSize, 1, after));
       oh_status status = OH_OK;
-      // Whose work is pending ends it; the other side hears of it, or gives up, too.
+      // The side with the pending work ends it; the other side gets an error, or gives up, too.
       if (pends == side.number()) {
         status = status_of([&] { request->wait(50ms); });
         EXPECT_TRUE(status == OH_ERR_TIMEOUT || status == OH_ERR_IN_DOUBT) << status;
@@ -215,8 +215,8 @@ TEST_P(GpuPending, ADeadlineEndsIt) {
   run_pair(kind(), role, role);
 }
 
-// The engine stands still: TIMEOUT or IN_DOUBT, and the buffer is free only when it cannot be
-// touched any more.
+// The engine is held: TIMEOUT or IN_DOUBT, and the buffer is released only when it cannot be
+// accessed any more.
 TEST_P(GpuPending, ADeadlineWhileTheEngineIsHeld) {
   for (int held : {0, 1}) {
     SCOPED_TRACE("side " + std::to_string(held) + " is held");
@@ -235,7 +235,7 @@ TEST_P(GpuPending, ADeadlineWhileTheEngineIsHeld) {
           << status;
       EXPECT_TRUE(status == OH_ERR_IN_DOUBT || free) << status;
       side.sync();
-      // The engine is held still: what it does later would be seen.
+      // The engine stays held: its later writes would be detected.
       onehop::Bytes other(kSize, 0xee);
       auto address = reinterpret_cast<uint64_t>(mine.data());
       if (free && status != OH_OK) {
@@ -263,8 +263,8 @@ TEST_P(GpuPending, ADeadlineWhileTheEngineIsHeld) {
   }
 }
 
-// A region whose owner deregisters while a put's engine stands still: it does not return well
-// before the put has ended, and afterwards nobody touches the memory. Then it is registered again.
+// A region's owner deregisters while a put's engine is held: it does not return successfully before
+// the put has ended, and afterwards the memory is not accessed. Then it is registered again.
 TEST_P(GpuPending, DeregisterWhileAPutIsInFlight) {
   run_pair(
       kind(),
@@ -279,7 +279,7 @@ TEST_P(GpuPending, DeregisterWhileAPutIsInFlight) {
         });
         std::this_thread::sleep_for(30ms);
         side.sync();
-        // The owner tries, and fails or not.
+        // The owner tries, with or without success.
         bool in_time = side.hear_number() == OH_OK;
         fake_driver().release_all();
         thread.join();
@@ -318,7 +318,7 @@ TEST_P(GpuPending, DeregisterWhileAPutIsInFlight) {
       });
 }
 
-// The same memory registered again, and sent from, while a message from it is in flight.
+// The same memory is registered again and sent from, while a message from it is in flight.
 TEST_P(GpuPending, RegisteredAgainInFlight) {
   run_pair(
       kind(),
@@ -361,7 +361,7 @@ TEST_P(GpuPending, RegisteredAgainInFlight) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuPending, ::testing::ValuesIn(device_message_kinds()),
                          [](const auto& test) { return test.param.name; });
 
-// Host memory is not touched before earlier work on it is done: the call waits for that.
+// Host memory is not accessed before earlier work on it is done: the call waits for that.
 TEST(GpuPendingHost, ACallEndsWhenItsEndpointIsClosed) {
   LinkKind kind = between_gpus(MemoryKind::kMalloc);
   kind.env["ONEHOP_TIMEOUT"] = "10";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages longer than a pipe, between buffers that neither side can map: they are staged, several
-// lines with one copy.
+// Messages longer than a pipe, between buffers that neither side can map: they are staged, with
+// several lines per copy.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -19,7 +19,7 @@ constexpr uint64_t kLinesOfAMessage = (kSize + oh::kSlabChunk - 1) / oh::kSlabCh
 
 uint64_t copies() { return fake_driver().calls("cuMemcpyAsync"); }
 
-// Messages at once; the receiver looks away until the pipe is full.
+// Concurrent messages; the receiver makes no progress until the pipe is full.
 struct Messages {
   std::vector<Buffer> buffers;
   std::vector<onehop::Request> requests;
@@ -34,7 +34,7 @@ struct Messages {
     for (int i = 0; i < count; ++i) {
       requests.push_back(side.peer().isend(buffers[i].data(), kSize, i));
     }
-    // All the pipe has room for, with two copies.
+    // As much as the pipe holds, with two copies.
     EXPECT_TRUE(eventually([&] {
       for (onehop::Request& request : requests) (void)oh_request_poll(request.get(), 1'000'000);
       return copies() >= before + oh::kPipeLines / oh::kMostOfSpan;
@@ -76,7 +76,7 @@ void pass_messages(int count) {
     for (onehop::Request& request : messages.requests) request.wait(20s);
     uint64_t made = copies() - before;
     EXPECT_GE(made, count * (kLinesOfAMessage / oh::kMostOfSpan));
-    EXPECT_LE(made, count * kLinesOfAMessage - 6);  // the eight that waited took two
+    EXPECT_LE(made, count * kLinesOfAMessage - 6);  // the eight queued ones took two copies
     for (int i = 0; i < count; ++i) EXPECT_TRUE(messages.buffers[i].holds(i, kSize)) << i;
     side.sync();
     side.disconnect();
@@ -87,7 +87,7 @@ void pass_messages(int count) {
 TEST(GpuPipes, SeveralLinesTakeOneCopy) { pass_messages(1); }
 TEST(GpuPipes, SeveralMessagesShareThePipe) { pass_messages(3); }
 
-// The lines of a copy that failed are the sender's again, and its message fails too.
+// The lines of a failed copy return to the sender, and its message fails too.
 TEST(GpuPipes, ACopyOfSeveralLinesFails) {
   auto sender = [&](Side& side) {
     side.connect();
@@ -121,7 +121,7 @@ TEST(GpuPipes, ACopyOfSeveralLinesFails) {
   run_apart(staged_kind(), sender, receiver);
 }
 
-// Where only some of a copy was enqueued, its receive ends behind the engine, however late that is.
+// If only a part of a copy was enqueued, its receive ends after the engine, however late that is.
 TEST(GpuPipes, AReceiveWhoseCopyFailedHalfwayEndsBehindTheEngine) {
   constexpr size_t kOneLine = 100'000;
   run_apart(
@@ -156,7 +156,7 @@ TEST(GpuPipes, AReceiveWhoseCopyFailedHalfwayEndsBehindTheEngine) {
       });
 }
 
-// The same where the sender's copy fails: its lines go on their way empty.
+// The same if the sender's copy fails: its lines are sent empty.
 TEST(GpuPipes, ACopyIntoSeveralLinesFails) {
   auto sender = [&](Side& side) {
     side.connect();

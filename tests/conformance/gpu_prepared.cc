@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prepared batches between devices: one launch a post, whatever they consist of, and what becomes
-// of posts that are under way when something ends.
+// Prepared batches between devices: one launch per post, whatever they contain, and posts that are
+// in flight when a resource ends.
 #include <signal.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ LinkKind kernels_off() {
   return kind;
 }
 
-// The first side does something with the second's memory, which is looked at afterwards.
+// The first side accesses the second's memory, which is checked afterwards.
 void run_with(const onehop::Bytes& expected,
               const std::function<void(Side&, onehop::RemoteRegion&)>& test,
               const LinkKind& kind = between_gpus(MemoryKind::kMalloc)) {
@@ -50,7 +50,7 @@ void run_with(const onehop::Bytes& expected,
       });
 }
 
-// Posts it three times and counts what that takes.
+// Posts it three times and counts launches and copies.
 void expect_posts(Side& side, onehop::RemoteRegion& remote, const Blocks& blocks,
                   std::pair<uint64_t, uint64_t> launches_and_copies) {
   Buffer out = side.buffer(kSpace);
@@ -69,14 +69,14 @@ TEST(GpuPrepared, APostIsOneLaunch) {
   const Blocks blocks(100'000, 80, 60);
   run_with(blocks.moved(pattern(2, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     expect_posts(side, remote, blocks, {1, 0});
-    // What it took is given back with it.
+    // Its resources are released with it.
     Open before = Open::now();
     expect_posts(side, remote, blocks, {1, 0});
     EXPECT_TRUE(comes_back_to(before));
   });
 }
 
-// Where blocks overlap they have the same bytes here, so it does not matter which is last.
+// Overlapping blocks have the same bytes here, so their order does not matter.
 TEST(GpuPrepared, OverlappingBlocks) {
   const Blocks blocks(100'000, 70, 500);
   run_with(blocks.moved(pattern(2, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
@@ -125,13 +125,13 @@ TEST(GpuPrepared, WithoutDeviceMemoryItStaysPinned) {
   });
 }
 
-// A copy that prepares it fails: it is posted block by block, and nothing is left behind.
+// A copy of the preparation fails: the batch is posted block by block, and nothing leaks.
 TEST(GpuPrepared, WhatCannotBePreparedIsPostedAllTheSame) {
   const Blocks blocks(2000, 700, 600);
   run_with(blocks.moved(pattern(2, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
     Buffer out = side.buffer(kSpace);
     out.fill(1);
-    side.peer().put_batch(remote, blocks.batch(out)).wait(20s);  // makes the buffers
+    side.peer().put_batch(remote, blocks.batch(out)).wait(20s);  // allocates the buffers
     Open before = Open::now();
     ASSERT_EQ(fake_driver().fail("cuMemcpyAsync", 1, 2), 0);
     onehop::PreparedBatch put = side.peer().prepare_put(remote, blocks.batch(out));
@@ -144,7 +144,7 @@ TEST(GpuPrepared, WhatCannotBePreparedIsPostedAllTheSame) {
   });
 }
 
-// The kernel cannot be launched this time: an error, and the next post is as good as any.
+// The launch fails once: an error, and the next post works.
 TEST(GpuPrepared, AFailedPostLeavesNothingBehind) {
   const Blocks blocks(100, 700, 600);
   run_with(blocks.moved(pattern(1, kSpace)), [&](Side& side, onehop::RemoteRegion& remote) {
@@ -160,9 +160,9 @@ TEST(GpuPrepared, AFailedPostLeavesNothingBehind) {
   });
 }
 
-// ---- Under way --------------------------------------------------------------------------------
+// ---- In flight ----------------------------------------------------------------------------------
 
-// A batch in threads of its own, begun while no stream of the process moves on.
+// A batch in threads of its own, begun while all streams of the process are held.
 class Held {
  public:
   using Start = std::function<onehop::Request()>;
@@ -176,7 +176,7 @@ class Held {
     }
     EXPECT_TRUE(eventually([&] { return launches() >= launched + threads; }));
   }
-  // How many ended well.
+  // Returns the number of successful posts.
   size_t finish() {
     fake_driver().release_all();
     for (std::thread& thread : threads_) thread.join();
@@ -188,7 +188,7 @@ class Held {
   std::atomic<size_t> good_{0};
 };
 
-// More than there are counters: what finds none goes without the plan.
+// More posts than counters: a post without a counter runs without the plan.
 TEST(GpuPrepared, ManyPostsAtOnce) {
 #if defined(OH_THREAD_SANITIZER)
   GTEST_SKIP() << "all posts of a batch write the same bytes, which ThreadSanitizer calls a race";
@@ -269,7 +269,7 @@ void expect_region_kept(bool prepared) {
       });
 }
 
-// Its mapping stays until the kernel is through; then the post says what became of the peer.
+// Its mapping stays until the kernel has finished; then the post reports the peer's end.
 void expect_end_with_owner(bool prepared) {
   const Blocks blocks(100, 700, 600);
   run_apart_with_victim(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is the proxy's own in the stream domain: who takes that way, what it holds back, and how its
-// waits end. The contract itself is in gpu_stream.cc and gpu_stream_failures.cc, for this way, too.
+// Properties of the proxy in the stream domain: when it is used, what it keeps in flight, and how
+// its waits end. gpu_stream.cc and gpu_stream_failures.cc have the contract, which covers the
+// proxy, too.
 #include <algorithm>
 
 #include "conformance/fake_driver.h"
@@ -11,7 +12,7 @@ namespace conformance::gpu_proxy {
 namespace {
 
 constexpr size_t kBuffered = 16'384;  // stream_buffered
-constexpr int kUnderWay = 4;          // messages of a lane that nobody has received
+constexpr int kUnderWay = 4;          // unreceived messages of a lane
 
 oh_stream_info info_of(Side& side) {
   auto info = onehop::detail::sized<oh_stream_info>();
@@ -21,7 +22,7 @@ oh_stream_info info_of(Side& side) {
 
 std::string text_of_error() { return oh_error_text(); }
 
-// As the table of paths has it.
+// The reason in the table of paths.
 std::string why_of_streams(Side& side) {
   auto row = onehop::detail::sized<oh_path_row>();
   for (size_t i = 0; oh_peer_get_path(side.peer().get(), i, &row) == OH_OK; ++i) {
@@ -34,7 +35,7 @@ std::string why_of_streams(Side& side) {
 
 class GpuProxy : public ::testing::TestWithParam<LinkKind> {
  protected:
-  // The peer takes nothing before its receive: what is under way lies here.
+  // The peer accepts nothing before its receive: messages in flight stay on this side.
   static LinkKind without_credit() {
     LinkKind kind = GetParam();
     kind.env["ONEHOP_EAGER_CREDIT"] = "0";
@@ -63,7 +64,7 @@ TEST_P(GpuProxy, ItIsToldThatItIsTheWay) {
   });
 }
 
-// What is in a kernel's hands alone stays out of reach, and it is said why.
+// Device handles are unavailable, and the error has the reason.
 TEST_P(GpuProxy, KernelsGetNoHandle) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     oh_lane_handle handle{};
@@ -76,7 +77,8 @@ TEST_P(GpuProxy, KernelsGetNoHandle) {
   });
 }
 
-// So many as are told, and of the size that is told, without a receive; then they come, in order.
+// As many messages of the reported size as reported are buffered without a receive; then they
+// arrive in order.
 TEST_P(GpuProxy, SmallSendsDoNotWaitForTheirReceives) {
   run_streams(without_credit(), [](Side& side, StreamSide& here) {
     std::vector<Buffer> out;
@@ -86,7 +88,7 @@ TEST_P(GpuProxy, SmallSendsDoNotWaitForTheirReceives) {
       here.send(out.back(), kBuffered, 3);
       here.send(out.back(), 100, 4);
     }
-    // They have been read: their buffers may be written again.
+    // They have been read: their buffers may be overwritten.
     here.finish();
     for (Buffer& buffer : out) buffer.poison();
     side.sync();
@@ -103,7 +105,7 @@ TEST_P(GpuProxy, SmallSendsDoNotWaitForTheirReceives) {
   });
 }
 
-// One more waits for room; at its deadline the half fails. A reset forgets all of them.
+// One more message waits for room; at its deadline the half fails. A reset discards all of them.
 TEST_P(GpuProxy, ASendWithoutRoomEndsAtItsDeadline) {
   run_streams(without_credit(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(100);
@@ -126,8 +128,8 @@ TEST_P(GpuProxy, ASendWithoutRoomEndsAtItsDeadline) {
   });
 }
 
-// A large receive of one lane holds up neither small nor large messages of others, on one stream
-// each, nor signals.
+// A large receive of one lane blocks neither small nor large messages of other lanes, each on its
+// own stream, nor signals.
 TEST_P(GpuProxy, WhatWaitsHoldsUpNothingElse) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide late(side, /*connects=*/false);
@@ -135,7 +137,7 @@ TEST_P(GpuProxy, WhatWaitsHoldsUpNothingElse) {
     oh_peer* peer = side.peer().get();
     Buffer in = side.buffer(400'000);
     Buffer out = side.buffer(400'000);
-    // Before anything waits: to free memory would wait for the kernels that do.
+    // Allocated before any wait: freeing memory would wait for the waiting kernels.
     Buffer near = side.buffer(100'000);
     Buffer far = side.buffer(100'000);
     in.poison();
@@ -158,7 +160,7 @@ TEST_P(GpuProxy, WhatWaitsHoldsUpNothingElse) {
   });
 }
 
-// Two streams take of one count, whichever comes first; a count of none is there already.
+// Two streams consume one count, whichever comes first; a wait for a count of 0 returns at once.
 TEST_P(GpuProxy, SignalsAreCountedAndTaken) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide other(side, /*connects=*/false);
@@ -176,7 +178,7 @@ TEST_P(GpuProxy, SignalsAreCountedAndTaken) {
       other.finish();
       side.sync();
     }
-    // Nothing is left, and the host domain's count is another one.
+    // Nothing is left, and the host domain has its own count.
     const oh_stream_options hurried = within(20'000'000);
     onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 9, 1, &hurried));
     here.finish();
@@ -185,7 +187,7 @@ TEST_P(GpuProxy, SignalsAreCountedAndTaken) {
   });
 }
 
-// Receives of any tag are for messages of the host domain alone.
+// Receives with any tag match only messages of the host domain.
 TEST_P(GpuProxy, TheHostDomainIsAnother) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     uint8_t mine = static_cast<uint8_t>(side.number());
@@ -202,7 +204,7 @@ TEST_P(GpuProxy, TheHostDomainIsAnother) {
   });
 }
 
-// The length that a message had is told although its receive was too short.
+// The length of a message is reported although its receive was too short.
 TEST_P(GpuProxy, TheSizeOfWhatDidNotFitIsTold) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(300'000);
@@ -229,7 +231,7 @@ TEST_P(GpuProxy, TheSizeOfWhatDidNotFitIsTold) {
   });
 }
 
-// Of a link that is closed under it every wait ends, and so does a graph that is replayed.
+// When the link is closed all waits end, also in a graph that is replayed.
 TEST_P(GpuProxy, ClosingTheLinkEndsWaitsAndGraphs) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide second(side, /*connects=*/false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How operations by proxy end when they do not end well: without a GPU or a thread, at deadlines,
-// with peers that die or stop, by copies that fail, and with the link.
+// Failures of operations by proxy: without a GPU or a thread, at deadlines, with peers that die or
+// stop, by failed copies, and with the link.
 #include <signal.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 namespace conformance::gpu_proxy_ends {
 namespace {
 
-constexpr size_t kLarge = 8'000'000;  // some staging buffers
+constexpr size_t kLarge = 8'000'000;  // several staging buffers
 constexpr size_t kSlow = 16'000'000;
 constexpr int64_t kPatience = 20'000'000'000;
 
@@ -42,7 +42,7 @@ TEST_P(GpuProxyEnds, NotToAnEndpointForHostMemory) {
       });
 }
 
-// It needs a thread that takes tickets.
+// A thread must take the tickets.
 TEST_P(GpuProxyEnds, NotWithoutAProgressThread) {
   LinkKind kind = GetParam();
   kind.env["ONEHOP_PROGRESS_THREAD"] = "off";
@@ -58,7 +58,7 @@ TEST_P(GpuProxyEnds, NotWithoutAProgressThread) {
   run_pair(kind, both, both);
 }
 
-// In the middle of large messages both ways.
+// In the middle of large messages in both directions.
 TEST_P(GpuProxyEnds, APeersDeathInTheMiddleEndsEveryWait) {
   auto survivor = [](Side& side, Side& next) {
     StreamSide here(side);
@@ -73,7 +73,7 @@ TEST_P(GpuProxyEnds, APeersDeathInTheMiddleEndsEveryWait) {
     for (int round = 0; round < 3; ++round) begin();
     here.finish();
     kill(side.other_process(), SIGKILL);
-    // Until the call says it; what was begun before ends.
+    // Until a call reports it; operations begun before end.
     while (status_of(begin) == OH_OK) here.finish();
     (void)oh_group_end();
     here.finish();
@@ -117,15 +117,14 @@ void exchange_large(Side& side, StreamSide& here, Buffer& out, Buffer& in, int64
   options.lane = 1;
   oh_peer* peer = side.peer().get();
   onehop::check(oh_group_begin());
-  // One that failed takes no more.
+  // A failed lane accepts no more.
   (void)oh_peer_stream_send(peer, here.stream(), out.data(), kMostBytes, &options);
   (void)oh_peer_stream_recv(peer, here.stream(), in.data(), kMostBytes, &options);
   onehop::check(oh_group_end());
   here.finish();
 }
 
-// Behind a wait that ended at its deadline the memory is the caller's, though the peer comes back
-// and goes on.
+// After a wait ended at its deadline the caller owns the memory, even if the peer resumes.
 TEST_P(GpuProxyEnds, NobodyWritesBehindADeadline) {
   run_apart_with_victim(
       GetParam(),
@@ -159,10 +158,10 @@ TEST_P(GpuProxyEnds, NobodyWritesBehindADeadline) {
         Buffer out = side.buffer(kMostBytes);
         Buffer in = side.buffer(kMostBytes);
         out.fill(8);
-        // What the reset does not end does by itself.
+        // Operations that the reset does not end must end by themselves.
         while (!side.was_told()) exchange_large(side, here, out, in, 2'000'000'000);
         EXPECT_EQ(side.hear_number(), 1);
-        // A deadline of ours may have failed the lane before.
+        // A local deadline may have failed the lane before.
         onehop::check(oh_peer_reset_lane(side.peer().get(), 1, kPatience));
         side.sync();
         exchange_large(side, here, out, in, kPatience);
@@ -171,8 +170,8 @@ TEST_P(GpuProxyEnds, NobodyWritesBehindADeadline) {
       [](Side&) {});
 }
 
-// A peer that stands still hears nothing: one signal more than there are places for is given up,
-// and that is told. Those before it come.
+// A stopped peer receives nothing: one signal more than there are places is abandoned, which is
+// reported. The earlier ones arrive.
 TEST_P(GpuProxyEnds, ASignalWithoutRoomIsTold) {
   constexpr int kPlaces = 4;
   LinkKind kind = GetParam();
@@ -200,7 +199,7 @@ TEST_P(GpuProxyEnds, ASignalWithoutRoomIsTold) {
         StreamSide here(side);
         onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
         side.sync();
-        // It may stand still in the middle of this, for as long as a signal is tried.
+        // The peer may be stopped in the middle of this, for as long as a signal is retried.
         auto patient = onehop::detail::sized<oh_stream_options>();
         patient.timeout_ns = kPatience;
         onehop::check(
@@ -212,8 +211,8 @@ TEST_P(GpuProxyEnds, ASignalWithoutRoomIsTold) {
       [](Side&) {});
 }
 
-// The sender's engine is slow: all of the message takes 3 s. The receive ends at its deadline all
-// the same, and its memory is the caller's at once; the sender hears of it.
+// The sender's engine is slow: the whole message takes 3 s. The receive ends at its deadline all
+// the same, and its memory belongs to the caller at once; the sender gets an error.
 TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
   if (std::getenv("REAL_GPUS")) GTEST_SKIP() << "needs the fake driver";
   run_streams(
@@ -223,14 +222,14 @@ TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
         out.fill(1);
         onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
         side.sync();
-        fake_driver().delay(100'000);  // each copy, and each word behind one
+        fake_driver().delay(100'000);  // per copy, and per word behind one
         here.send(out, kSlow, 1);
         here.finish();
         EXPECT_EQ(error_of(side), OH_ERR_TIMEOUT) << oh_error_text();
         fake_driver().delay(0);
         onehop::check(oh_peer_reset_lane(side.peer().get(), 1, kPatience));
         side.sync();
-        side.sync();  // it has looked at its memory
+        side.sync();  // the peer has checked its memory
         exchange(side, here, 3, 1);
         here.end();
       },
@@ -252,7 +251,8 @@ TEST_P(GpuProxyEnds, ADeadlineEndsAReceiveInTheMidst) {
       });
 }
 
-// Of a copy that fails the stream hears, at the side where it failed; a reset brings the lane back.
+// A failed copy is reported to the stream on the side where it failed; a reset makes the lane
+// usable again.
 TEST_P(GpuProxyEnds, ACopyThatFailsIsTold) {
   if (std::getenv("REAL_GPUS")) GTEST_SKIP() << "needs the fake driver";
   constexpr size_t kSize = 2'000'000;
@@ -279,7 +279,7 @@ TEST_P(GpuProxyEnds, ACopyThatFailsIsTold) {
         side.sync();
         if (side.number() == 0) onehop::check(oh_peer_reset_lane(peer, 2, kPatience));
         side.sync();
-        (void)error_of(side);  // of what the reset has ended
+        (void)error_of(side);  // the error of operations that the reset has ended
         exchange(side, here, 5, 2);
       }
     }
@@ -287,13 +287,13 @@ TEST_P(GpuProxyEnds, ACopyThatFailsIsTold) {
   });
 }
 
-// With a receive, a send and a wait under way when the link is closed.
+// With a receive, a send and a wait in flight when the link is closed.
 TEST_P(GpuProxyEnds, ALinkGivesBackWhatItHad) {
   auto both = [](Side& side) {
     use_device(side.kind().driver, side.kind().device[side.number()]);
     Open before{};
     for (int round = 0; round < 3; ++round) {
-      if (round == 1) before = Open::settled();  // what a process has for good is there
+      if (round == 1) before = Open::settled();  // the process's permanent resources are allocated
       {
         StreamSide here(side);
         StreamSide second(side, /*connects=*/false);
@@ -310,7 +310,7 @@ TEST_P(GpuProxyEnds, ALinkGivesBackWhatItHad) {
         onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 0, 1, nullptr));
         here.finish();
         EXPECT_TRUE(in.holds(4 + static_cast<uint64_t>(1 - side.number()), kLarge));
-        // Side 0 sends and side 1 receives, but not the same.
+        // Side 0 sends and side 1 receives, but not matching messages.
         here.send(out, kLarge, side.number() == 0 ? 1 : 2);
         second.recv(in, kLarge, side.number() == 0 ? 3 : 4);
         onehop::check(oh_peer_stream_wait_signal(peer, third.stream(), 1, 1, nullptr));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who goes by proxy, and links of both ways in one group.
+// Which links use the proxy, and groups with links of both ways.
 #include "conformance/fake_driver.h"
 #include "conformance/gpu_stream.h"
 
@@ -11,7 +11,7 @@ constexpr int64_t kPatience = 20'000'000'000;
 
 std::string text_of_error() { return oh_error_text(); }
 
-// Only one of the two cannot: then it is the way of both.
+// Only one of the two cannot map: then both use the proxy.
 TEST(GpuProxyWays, BothGoByProxyWhenOneCannotMap) {
   auto both = [](Side& side) {
     use_device(side.kind().driver, side.kind().device[side.number()]);
@@ -38,7 +38,7 @@ TEST(GpuProxyWays, BothGoByProxyWhenOneCannotMap) {
   run_apart(between_gpus(MemoryKind::kMalloc), both, both);
 }
 
-// Two streams signal one slot at once; how many of the signals come.
+// Two streams signal one slot concurrently; counts the signals that arrive.
 constexpr uint64_t kSignals = 100;
 
 void signal_twice_at_once(Side& side) {
@@ -64,7 +64,7 @@ bool all_signals_come(Side& side) {
   oh_peer* peer = side.peer().get();
   onehop::check(oh_peer_warmup(peer, kPatience));
   side.sync();
-  side.sync();  // they have been sent
+  side.sync();  // all signals were sent
   auto options = within(kPatience);
   if (path_to(side.peer()) == OH_PATH_NVLINK) options = within(200'000'000);
   onehop::check(oh_peer_stream_wait_signal(peer, here.stream(), 3, 2 * kSignals, &options));
@@ -76,8 +76,8 @@ bool all_signals_come(Side& side) {
   return status == OH_OK;
 }
 
-// What a kernel adds to a word of the other GPU is a read and a write over such a link: of two at
-// once one is lost.
+// Over such a link a kernel's add to a word of the other GPU is a read and a write: of two
+// concurrent adds one is lost.
 TEST(GpuProxyWays, SignalsOfKernelsAreLostWithoutNativeAtomics) {
   LinkKind kind = without_atomics();
   kind.env["FAKE_CUDA"] = "devices=2,atomics=lost";
@@ -86,7 +86,7 @@ TEST(GpuProxyWays, SignalsOfKernelsAreLostWithoutNativeAtomics) {
             [](Side& side) { EXPECT_TRUE(all_signals_come(side)); });
 }
 
-// A small message on each lane, whose receive waits for it; how many are wrong.
+// A small message on each lane, whose receive waits for it; counts the wrong ones.
 constexpr size_t kFewBytes = 20;
 
 uint64_t receive_and_count_wrong(Side& side) {
@@ -129,7 +129,7 @@ TEST(GpuProxyWays, MessagesOfKernelsAreTornWhereSixteenBytesAre) {
             [](Side& side) { EXPECT_EQ(receive_and_count_wrong(side), 0u); });
 }
 
-// Each process sees its own GPU alone: what the driver cannot tell NVML does.
+// Each process sees only its own GPU: NVML supplies what the driver cannot report.
 TEST(GpuProxyWays, OfAHiddenGpuNvmlTellsWhetherKernelsMayUseTheLink) {
   struct Case {
     const char* library;
@@ -155,7 +155,7 @@ TEST(GpuProxyWays, OfAHiddenGpuNvmlTellsWhetherKernelsMayUseTheLink) {
       exchange(side, here, 1);
       here.end();
     };
-    // Before the driver is there.
+    // Set before the driver is loaded.
     auto hidden = [both](const char* own) {
       return [both, own](Side& side) {
         setenv("CUDA_VISIBLE_DEVICES", own, 1);
@@ -167,8 +167,9 @@ TEST(GpuProxyWays, OfAHiddenGpuNvmlTellsWhetherKernelsMayUseTheLink) {
   }
 }
 
-// Ranks 0 and 1 reach each other, rank 2 nobody. Rank 0 begins both of its parts as one, and each
-// needs the other's: whichever kernel came first would wait for the one behind it.
+// Ranks 0 and 1 can access each other's memory, rank 2 none. Rank 0 launches both of its parts
+// together, and each needs the other's: with separate launches the first kernel would wait for the
+// second.
 TEST(GpuProxyWays, AGroupOfBothWaysIsBegunAsOne) {
   constexpr size_t kSize = 400'000;
   LinkKind kind = between_gpus(MemoryKind::kMalloc);

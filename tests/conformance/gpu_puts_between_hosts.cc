@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts and gets of device memory over links without shared memory: many for few buffers, engines
-// that stand still, calls that fail, peers that stop or die on the way, regions that are
-// deregistered meanwhile.
+// Puts and gets of device memory over links without shared memory: many with few buffers, held
+// engines, failed calls, peers that stop or die in mid-transfer, and regions that are deregistered
+// meanwhile.
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@
 namespace conformance::gpu_puts_between_hosts {
 namespace {
 
-constexpr size_t kSize = 4'000'000;  // some buffers
+constexpr size_t kSize = 4'000'000;  // several buffers
 
 class GpuPutsBetweenHosts : public ::testing::TestWithParam<oh_path> {
  protected:
@@ -29,7 +29,7 @@ class GpuPutsBetweenHosts : public ::testing::TestWithParam<oh_path> {
   }
 };
 
-// So many blocks of `length`, each so far behind the one before.
+// `count` blocks of `length` bytes, evenly spaced.
 oh_batch blocks(Buffer& buffer, size_t count, uint64_t length) {
   oh_batch batch = batch_of(buffer);
   batch.count = count;
@@ -43,8 +43,8 @@ onehop::Request begin(Side& side, bool put, Buffer& buffer, onehop::RemoteRegion
              : side.peer().get(buffer.data(), remote, 0, buffer.size());
 }
 
-// Both sides put into one half of the other's memory and get from the other half, in blocks and
-// one by one, all at once, and there is one buffer for each direction.
+// Both sides put into one half of the other's memory and get from the other half, in batches and
+// single blocks, all at once, with one buffer for each direction.
 TEST_P(GpuPutsBetweenHosts, ManyThroughOneBuffer) {
   LinkKind small = kind();
   small.env["ONEHOP_STAGING_BUFFER"] = "4096";
@@ -95,8 +95,8 @@ TEST_P(GpuPutsBetweenHosts, ManyThroughOneBuffer) {
   run_pair(small, role, role);
 }
 
-// A deadline while the engine of either side stands still: TIMEOUT or IN_DOUBT, and the buffer is
-// free only when it cannot be touched any more. Afterwards the link is as good as before.
+// A deadline while the engine of either side is held: TIMEOUT or IN_DOUBT, and the buffer is
+// released only when it cannot be accessed any more. Afterwards the link works as before.
 TEST_P(GpuPutsBetweenHosts, ADeadlineWhileAnEngineIsHeld) {
   for (bool put : {true, false}) {
     for (int held : {0, 1}) {
@@ -147,8 +147,8 @@ TEST_P(GpuPutsBetweenHosts, ADeadlineWhileAnEngineIsHeld) {
   }
 }
 
-// Each of the calls by which blocks cross fails once, at either side: the operation fails or has
-// moved every byte, and the next one works.
+// Each driver call of staged blocks fails once, on either side: the operation fails or has moved
+// every byte, and the next one works.
 TEST_P(GpuPutsBetweenHosts, CallsOfTheDriverFail) {
   constexpr const char* kCalls[] = {"cuLaunchKernel",          "cuMemcpyAsync",
                                     "cuStreamWriteValue64_v2", "cuStreamCreate",
@@ -192,7 +192,7 @@ TEST_P(GpuPutsBetweenHosts, CallsOfTheDriverFail) {
           }
           side.sync();
           fake_driver().clear_failures();
-          // By what moves the bytes: it is called, and nothing takes its place.
+          // The call that moves the bytes: it is always made, and has no alternative.
           const bool must_fail = call == (by_kernel ? kCalls[0] : kCalls[1]);
           if (must_fail && fails == side.number()) {
             EXPECT_GE(fake_driver().calls(call) - calls, put ? 1u : 3u);
@@ -224,7 +224,7 @@ TEST_P(GpuPutsBetweenHosts, CallsOfTheDriverFail) {
   run_pair(by_engine, role, role);
 }
 
-// What can be taken back is: nothing arrives, and the other side forgets it.
+// Cancellable operations: nothing arrives, and the peer drops them.
 TEST_P(GpuPutsBetweenHosts, StoppedPeersAndCancels) {
   run_apart(
       kind(),
@@ -273,8 +273,8 @@ TEST_P(GpuPutsBetweenHosts, StoppedPeersAndCancels) {
       });
 }
 
-// Whoever dies, wherever it is by then: the other side's operations end, its region can be
-// deregistered, and its buffers come back.
+// Whichever side dies, at any stage: the other side's operations end, its region can be
+// deregistered, and its buffers are returned.
 TEST_P(GpuPutsBetweenHosts, DeathsOnTheWay) {
   struct Way {
     bool owner_dies;
@@ -347,8 +347,8 @@ TEST_P(GpuPutsBetweenHosts, DeathsOnTheWay) {
 
 class GpuRegionsBetweenHosts : public GpuPutsBetweenHosts {};
 
-// The owner's engine stands still in the region: deregistering waits for it, and afterwards nobody
-// is there.
+// The owner's engine is held in the region: deregistering waits for it, and afterwards the region
+// is not accessed.
 TEST_P(GpuRegionsBetweenHosts, DeregisteringWaitsForTheEngine) {
   for (bool put : {true, false}) {
     SCOPED_TRACE(put ? "put" : "get");
@@ -381,8 +381,8 @@ TEST_P(GpuRegionsBetweenHosts, DeregisteringWaitsForTheEngine) {
   }
 }
 
-// The initiator's engine stands still: nobody is at the region, which is memory of the host, and
-// what still comes is dropped.
+// The initiator's engine is held: the region, which is host memory, is not in use, and bytes that
+// still arrive are dropped.
 TEST_P(GpuRegionsBetweenHosts, DeregisteringHostMemoryWaitsForNobody) {
   run_pair(
       kind(),
@@ -393,7 +393,7 @@ TEST_P(GpuRegionsBetweenHosts, DeregisteringHostMemoryWaitsForNobody) {
         fake_driver().hold_all();
         const uint64_t copies = fake_driver().calls("cuMemcpyAsync");
         onehop::Request put = begin(side, true, mine, remote);
-        // Only when the owner has let it come.
+        // Only after the owner has accepted it.
         ASSERT_TRUE(eventually([&] {
           side.endpoint().progress();
           return fake_driver().calls("cuMemcpyAsync") > copies;
@@ -402,7 +402,7 @@ TEST_P(GpuRegionsBetweenHosts, DeregisteringHostMemoryWaitsForNobody) {
         side.sync();
         fake_driver().release_all();
         EXPECT_EQ(status_of([&] { put.wait(20s); }), OH_ERR_RETIRED);
-        // The link is as good as before.
+        // The link works as before.
         onehop::RemoteRegion again = side.peer().attach(side.hear());
         begin(side, true, mine, again).wait(20s);
         side.sync();

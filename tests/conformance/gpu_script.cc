@@ -12,20 +12,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What the subject asks of its partner. A step is: the command, its numbers, what came of it.
+// The subject's requests to its partner. A step is: the command, its numbers, the outcome.
 enum Command : int64_t {
   kEnd,
-  kAddress,  // answered by it
+  kAddress,  // replied with the address
   kAccept,
-  kReceive,    // size, seed; answered when the receive is there, and with the outcome
+  kReceive,    // size, seed; replied when the receive is posted, and with the outcome
   kSend,       // the same
-  kUseRegion,  // descriptor; answered with what get and put gave
+  kUseRegion,  // descriptor; replied with the results of get and put
   kShowRegion,
   kHideRegion,
 };
 
 constexpr size_t kSmall = 40'000;
-constexpr size_t kLarge = 5'000'000;  // more than is awaited at once
+constexpr size_t kLarge = 5'000'000;  // more than the sides exchange without waiting
 constexpr int64_t kPatience = 5'000'000'000;
 
 int64_t outcome_of(const std::function<void()>& call) {
@@ -37,7 +37,7 @@ int64_t outcome_of(const std::function<void()>& call) {
   return OH_OK;
 }
 
-// The partner's half.
+// The partner's part.
 class Partner {
  public:
   explicit Partner(Side& side) : side_(side) {
@@ -83,7 +83,8 @@ class Partner {
   }
 
  private:
-  // The subject says what came of it at its side: if it failed, ours need not end by itself.
+  // The subject reports the outcome on its side: if it failed, the local request need not end by
+  // itself.
   int64_t end(onehop::Request& request) {
     while (!side_.was_told()) endpoint_->progress();
     if (side_.hear_number() == OH_OK) {
@@ -227,7 +228,7 @@ void Subject::message(const std::string& name, bool sends, Buffer& buffer,
   oh_transfer_options options = onehop::detail::with(onehop::Timeout(kPatience), after);
   options.on_device = 1;
   oh_status status = OH_OK;
-  // Small ones by the blocking call, the others by a request.
+  // Small messages by the blocking call, others by a request.
   bool ended = step(name, [&] {
     if (buffer.size() == kSmall) {
       return status =
@@ -246,7 +247,7 @@ void Subject::message(const std::string& name, bool sends, Buffer& buffer,
       oh_endpoint_progress(endpoint_.get());
       return oh_request_buffer_released(request) != 0;
     })) << text;
-    // The failure's text is wanted afterwards.
+    // The failure's text is needed afterwards.
     if (status != OH_OK) (void)oh_request_wait(request, kPatience);
     oh_request_release(request);
     return status;
@@ -312,7 +313,7 @@ void Subject::use_region() {
       // A put that failed may have moved its bytes.
       EXPECT_TRUE(has_bytes(small_, mine) || (!put && has_bytes(small_, seed))) << "after a get";
     }
-    // The same in blocks that change places, there and back.
+    // The same in blocks that swap their places, there and back.
     constexpr uint64_t kHalf = kSmall / 2;
     const uint64_t here[] = {0, kHalf + 1, kHalf};
     const uint64_t there[] = {kHalf, 1, 0};
@@ -343,12 +344,12 @@ void Subject::use_region() {
   side_.tell_number(kHideRegion);
 }
 
-// In more blocks than one kernel takes, there and back.
+// More blocks than one kernel takes, there and back.
 void Subject::use_region_in_stream(oh_remote_region* remote) {
   constexpr size_t kCount = 1600;
   constexpr uint64_t kLength = kSmall / kCount;
   Blocks blocks;
-  // Backwards: neighbours that follow each other are one block.
+  // In descending order: adjacent blocks in ascending order are merged.
   for (uint64_t i = kCount; i-- > 0;) blocks.add(i * kLength, kLength);
   const oh_batch batch = blocks.batch(small_);
   const uint64_t seed = ++seed_;
@@ -369,7 +370,7 @@ void Subject::use_region_in_stream(oh_remote_region* remote) {
 
 void Subject::exchange() {
   auto alive = [&] {
-    // A link that a failure has cost is made anew, at the same endpoint.
+    // After a failure that lost the link, a new link is created on the same endpoint.
     bool lost = !failures_.empty() && oh_status_scope(failures_.back().status) == OH_SCOPE_LINK;
     return !lost || link();
   };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an endpoint on a GPU does in its life, step by step, for tests in which the driver fails:
-// the subject, whose driver does, and its partner, who goes along whatever becomes of a step. The
-// subject looks at bytes without calling the driver, whose next call may be the one that fails.
+// The life of an endpoint on a GPU, step by step, for tests with driver failures: the subject,
+// whose driver fails, and its partner, which follows whatever the outcome of a step. The subject
+// checks bytes without driver calls, since the next call may be the one that fails.
 //
-// Threading: one thread at each side; the partner's endpoint has a progress thread.
+// Threading: one thread on each side; the partner's endpoint has a progress thread.
 #pragma once
 
 #include <memory>
@@ -28,17 +28,17 @@ class Subject {
   explicit Subject(Side& side);
   ~Subject();
 
-  // Until there is an endpoint and a link: what fails is tried again.
+  // Creates the endpoint and the link; retries whatever fails.
   void begin();
-  // Messages both ways, with events, regions of both sides.
+  // Exchanges messages in both directions, with events, and accesses regions of both sides.
   void exchange();
   void close();
   void link_again() { link(); }
-  // What has failed since the last call.
+  // Returns the failures since the last call.
   std::vector<StepFailure> failures() { return std::exchange(failures_, {}); }
 
  private:
-  // Whether it went well.
+  // Returns whether the step succeeded.
   bool step(const std::string& name, const std::function<oh_status()>& call);
   void message(const std::string& name, bool sends, Buffer& buffer, const onehop::After& after);
   void serve_region();
@@ -58,7 +58,7 @@ class Subject {
   uint64_t seed_ = 100;
 };
 
-// The partner of a Subject, until that is destroyed.
+// Runs the partner of a Subject until the Subject is destroyed.
 void go_along(Side& side);
 
 }  // namespace conformance

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between two processes on one GPU: the engine of one of them makes all copies, for the
-// GPU would switch contexts otherwise.
+// Messages between two processes on one GPU: the engine of one process makes all copies, since the
+// GPU would otherwise switch contexts.
 #include "conformance/fake_driver.h"
 #include "sanitizers.h"
 
@@ -18,7 +18,7 @@ LinkKind one_gpu() {
   return kind;
 }
 
-// Copies that this process makes while messages go to and fro, each way as often.
+// Returns this process's copies while messages are exchanged, equally often in each direction.
 uint64_t copies_of_rounds(Side& side, Buffer& buffer, bool behind_stream, void* stream) {
   const uint64_t before = fake_driver().calls("cuMemcpyAsync");
   const onehop::After after = behind_stream ? onehop::After::stream(stream) : onehop::After();
@@ -30,7 +30,7 @@ uint64_t copies_of_rounds(Side& side, Buffer& buffer, bool behind_stream, void* 
   return fake_driver().calls("cuMemcpyAsync") - before;
 }
 
-// A side whose thread is late has its copy made by the other one. So some run of several shows it;
+// If the copying side's thread is late the other side copies. So one of several runs must show it;
 // under a sanitizer a side may always be late.
 void one_side_copies(Side& side) {
   constexpr int kRuns = kSanitized ? 5 : 100;
@@ -60,7 +60,7 @@ TEST(GpuSharedDevice, OneProcessMakesAllCopies) {
   run_pair(one_gpu(), one_side_copies, one_side_copies);
 }
 
-// The side that is to copy is elsewhere: the other one does it.
+// The copying side is busy elsewhere: the other side copies.
 TEST(GpuSharedDevice, TheOtherProcessCopiesForOneThatIsLate) {
   constexpr size_t kSize = 100'000;
   LinkKind kind = one_gpu();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stream domain: messages in the order of a stream, groups, graphs, signals and puts.
+// The stream domain: stream-ordered messages, groups, graphs, signals and puts.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Around what a line, a row, the ring of lane 0 and a chunk have room for.
+// Sizes around the capacity of a line, a row, the ring of lane 0, and a chunk.
 constexpr size_t kSizes[] = {0,     1,      7,      8,      9,      391,     392,       393,
                              1'100, 16'384, 65'535, 65'536, 65'537, 100'003, 1'048'576, 2'500'001};
 
@@ -46,7 +46,7 @@ TEST_P(GpuStream, MessagesOfAllSizesInTheOrderOfAStream) {
       });
 }
 
-// All at once: nothing of the host's is between them.
+// All at once: the host does nothing in between.
 TEST_P(GpuStream, ManyMessagesUnderWay) {
   constexpr int kRounds = 40;
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
@@ -97,7 +97,7 @@ TEST_P(GpuStream, LanesWaitForNoneOfEachOther) {
       });
 }
 
-// More than fits into any ring, both ways at once, and two on one lane.
+// More than any ring holds, in both directions at once, and two messages on one lane.
 TEST_P(GpuStream, AGroupIsBegunAsOne) {
   constexpr size_t kSize = 300'000;
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
@@ -129,7 +129,7 @@ TEST_P(GpuStream, AGroupIsBegunAsOne) {
   });
 }
 
-// The calls of one lane follow each other whichever stream they are on.
+// Calls on one lane are ordered whichever streams they use.
 TEST_P(GpuStream, CallsFromSeveralStreamsFollowEachOther) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     StreamSide other(side, /*connects=*/false);
@@ -154,7 +154,7 @@ TEST_P(GpuStream, CallsFromSeveralStreamsFollowEachOther) {
   });
 }
 
-// With bytes that change from one to the next, so that an old one is seen.
+// The bytes change from replay to replay, so that stale ones are detected.
 TEST_P(GpuStream, GraphsAreReplayed) {
   constexpr size_t kSize = 2'000;
   constexpr size_t kLarge = 280'000;
@@ -227,7 +227,7 @@ TEST_P(GpuStream, AMessageTooLongIsAnErrorAndTheLaneGoesOn) {
           here.send(long_one, size);
           here.send(short_one, 100);
           here.finish();
-          // Of a large one the sender hears, too.
+          // For a large message the sender gets an error, too.
           EXPECT_EQ(oh_peer_async_error(side.peer().get()),
                     size > 100'000 ? OH_ERR_TRUNCATED : OH_OK);
           here.end();
@@ -250,7 +250,7 @@ TEST_P(GpuStream, AMessageTooLongIsAnErrorAndTheLaneGoesOn) {
   }
 }
 
-// What is sent and what has come is told in device memory.
+// Sizes sent and received are read from and written to device memory.
 TEST_P(GpuStream, SizesThatOnlyTheDeviceKnows) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(10'000);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the stream domain share: a stream of a side, and the kinds of links that have
-// the domain.
+// Shared by the tests of the stream domain: a side's stream, and the link kinds that support the
+// domain.
 //
-// Threading: one thread at each side.
+// Threading: one thread on each side.
 #pragma once
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ inline constexpr uint8_t kPoison = 0xEE;
 
 class StreamSide {
  public:
-  // `connects`: else another stream of a side that is connected.
+  // `connects`: false for a further stream of a connected side.
   explicit StreamSide(Side& side, bool connects = true) : side_(side) {
     if (connects) side.connect();
     stream_ = make_stream();
@@ -39,8 +39,8 @@ class StreamSide {
     onehop::check(
         oh_peer_stream_recv(side_.peer().get(), stream_, buffer.data(), capacity, &options));
   }
-  // Until the stream is through; then nothing may have gone wrong that was not looked for.
   void finish() { synchronize_stream(stream_); }
+  // Waits for the stream; fails the test on an error that the test has not consumed.
   void end() {
     finish();
     EXPECT_EQ(oh_peer_async_error(side_.peer().get()), OH_OK) << oh_error_text();
@@ -59,7 +59,7 @@ class StreamSide {
   void* stream_ = nullptr;
 };
 
-// Connected sides, each with a stream; a role ends them.
+// Connected sides with a stream each; a role calls end().
 using StreamRole = std::function<void(Side&, StreamSide&)>;
 inline void run_streams(const LinkKind& kind, const StreamRole& first, const StreamRole& second) {
   auto with_stream_of = [](const StreamRole& role) {
@@ -74,7 +74,7 @@ inline void run_streams(const LinkKind& kind, const StreamRole& both) {
   run_streams(kind, both, both);
 }
 
-// On the fake driver, or on the machine's own with REAL_GPUS=1.
+// On the fake driver, or on the machine's own devices with REAL_GPUS=1.
 inline LinkKind real_if_wanted(LinkKind kind) {
   if (std::getenv("REAL_GPUS")) {
     kind.driver.clear();
@@ -83,7 +83,7 @@ inline LinkKind real_if_wanted(LinkKind kind) {
   return kind;
 }
 
-// Kernels do not reach across it.
+// Kernels cannot access the peer's memory.
 inline LinkKind without_ipc(LinkKind kind) {
   kind.name += "ByProxy";
   kind.env["ONEHOP_CUDA_IPC"] = "off";
@@ -92,14 +92,14 @@ inline LinkKind without_ipc(LinkKind kind) {
 inline LinkKind by_proxy(MemoryKind memory = MemoryKind::kMalloc) {
   return without_ipc(real_if_wanted(between_gpus(memory)));
 }
-// Kernels reach across it, but not with atomics, as over PCIe.
+// Kernels can access the peer's memory, but without atomics, as over PCIe.
 inline LinkKind without_atomics() {
   LinkKind kind = between_gpus(MemoryKind::kMalloc);
   kind.name += "WithoutAtomicsByProxy";
   kind.env["FAKE_CUDA"] = "devices=2,atomics=none";
   return kind;
 }
-// Links without shared memory, as to another host.
+// Links without shared memory, as between hosts.
 inline std::vector<LinkKind> host_kinds() {
   std::vector<LinkKind> kinds;
   for (oh_path path : {OH_PATH_UCX, OH_PATH_SOCKET}) {
@@ -109,7 +109,7 @@ inline std::vector<LinkKind> host_kinds() {
   }
   return kinds;
 }
-// Of the machine's own devices no program can choose what they reach.
+// A test cannot configure which links the machine's own devices have.
 inline std::vector<LinkKind> proxy_kinds() {
   std::vector<LinkKind> kinds = host_kinds();
   kinds.push_back(by_proxy());
@@ -122,21 +122,21 @@ inline std::vector<LinkKind> proxy_kinds() {
   kinds.push_back(without_atomics());
   return kinds;
 }
-// With processes of their own, one over shared memory and those without.
+// Links between two processes: one with shared memory, and those without.
 inline std::vector<LinkKind> apart_by_proxy() {
   std::vector<LinkKind> kinds = host_kinds();
   kinds.push_back(by_proxy());
   return kinds;
 }
 
-// Kernels reach across it.
+// Kernels can access the peer's memory.
 inline LinkKind with_stream() { return real_if_wanted(between_gpus(MemoryKind::kMalloc)); }
 
 inline oh_path stream_path(const LinkKind& kind) {
   return kind.name.ends_with("ByProxy") ? OH_PATH_PROXY : OH_PATH_NVLINK;
 }
 
-// Links that kernels reach across.
+// Links whose peer memory kernels can access.
 inline std::vector<LinkKind> kernel_kinds() {
   std::vector<LinkKind> kinds;
   for (MemoryKind memory : {MemoryKind::kMalloc, MemoryKind::kVmm, MemoryKind::kAsync}) {
@@ -157,14 +157,14 @@ inline std::vector<LinkKind> stream_kinds() {
   return kinds;
 }
 
-// One for each way.
+// One link kind for each way of the stream domain.
 inline std::vector<LinkKind> way_kinds() {
   std::vector<LinkKind> kinds = apart_by_proxy();
   kinds.push_back(with_stream());
   return kinds;
 }
 
-// What errors and tables give as the reason why kernels do not carry it.
+// Returns the reason that errors and tables give for using the proxy.
 inline std::string why_by_proxy(const LinkKind& kind) {
   if (!kind.shares_memory()) return "no shared memory";
   if (kind.name == without_atomics().name) return "native atomics";
@@ -186,7 +186,7 @@ inline oh_path path_to(const onehop::Peer& peer) {
 
 inline oh_status error_of(Side& side) { return oh_peer_async_error(side.peer().get()); }
 
-// Both ways at once, bytes looked at.
+// Exchanges messages in both directions at once and checks the bytes.
 inline void exchange(Side& side, StreamSide& here, Buffer& out, Buffer& in, uint64_t seed,
                      size_t size, uint32_t lane) {
   out.fill(seed + static_cast<uint64_t>(side.number()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Atomic operations of the stream domain: on GPU memory by a kernel where the link has native
-// atomics, on host memory by the host where the link's streams go by proxy.
+// Atomic operations of the stream domain: on GPU memory by a kernel if the link has native atomics,
+// on host memory by the host if the link's streams use the proxy.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -25,14 +25,14 @@ uint64_t word_at(const Buffer& buffer, size_t index) {
   return word;
 }
 
-// The peer's words are zero, and ours.
+// Zeroes the peer's words and the local ones.
 void zero(Side& side, onehop::RemoteRegion& remote) {
   const onehop::Bytes zeroes(kSize);
   side.peer().put(zeroes.data(), remote, 0, kSize).wait();
   side.sync();
 }
 
-// The calls of one side, and where they leave what was there.
+// The calls of one side, and where they store the previous values.
 struct Atomics {
   Side& side;
   void* stream;
@@ -51,7 +51,7 @@ struct Atomics {
 
 class GpuStreamAtomics : public ::testing::TestWithParam<LinkKind> {};
 
-// Each side changes words of the other's memory; also in graphs.
+// Each side changes words of the other's memory, also in graphs.
 TEST_P(GpuStreamAtomics, TheyComeInTheOrderOfTheStreamAndTellWhatWasThere) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer shown = side.buffer(kSize);
@@ -90,7 +90,7 @@ TEST_P(GpuStreamAtomics, TheyComeInTheOrderOfTheStreamAndTellWhatWasThere) {
   });
 }
 
-// A signal behind one comes behind it.
+// A signal after an atomic operation arrives after it.
 TEST_P(GpuStreamAtomics, ASignalFollows) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer shown = side.buffer(kSize);
@@ -153,8 +153,8 @@ TEST_P(GpuStreamAtomics, WhatCannotBeIsRefusedAndNothingIsEnqueued) {
   });
 }
 
-// The blocking ones of the host domain, on GPU memory: two threads, a stream and the owner's own
-// link to the other side, all on one word.
+// Blocking atomics of the host domain on GPU memory: two threads, a stream, and the owner through a
+// link of its own, all on one word.
 TEST_P(GpuStreamAtomics, ThoseOfTheHostAreAtomicTowardsThem) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer shown = side.buffer(kSize);
@@ -221,7 +221,7 @@ TEST(GpuStreamAtomicsElsewhere, OnMemoryThatIsNotMappedTheyAreRefused) {
 
 class GpuProxyAtomics : public ::testing::TestWithParam<LinkKind> {};
 
-// More than there are places for tickets, beside adds of the owner's threads.
+// More operations than tickets, concurrent with adds of the owner's threads.
 TEST_P(GpuProxyAtomics, OnHostMemoryByTheHost) {
   run_streams(
       GetParam(),
@@ -248,7 +248,7 @@ TEST_P(GpuProxyAtomics, OnHostMemoryByTheHost) {
         EXPECT_EQ(word_at(found, kRounds), 0u);
         EXPECT_EQ(atomics.add(9, 1, nullptr), OH_ERR_INVALID) << oh_error_text();
         side.sync();
-        side.sync();  // it has gone
+        side.sync();  // the region was deregistered
         onehop::check(atomics.add(8, 1, nullptr));
         here.finish();
         EXPECT_EQ(error_of(side), OH_ERR_RETIRED) << oh_error_text();

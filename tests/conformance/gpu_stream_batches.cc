@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches of the stream domain: by kernels where the regions are mapped, by the engine what is long
-// or in host memory, else by proxy.
+// Batches of the stream domain: by kernels if the regions are mapped, by the copy engine for long
+// blocks and host memory, otherwise by proxy.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -16,12 +16,12 @@ namespace {
 constexpr uint32_t kMoved = 4;
 constexpr size_t kStep = 211;
 
-// What waits for no peer that has failed.
+// A stream's wait with a deadline, in case the peer has failed.
 void await(Side& side, void* stream, uint32_t slot) {
   side.peer().on(stream).wait_signal(slot, 1, std::chrono::seconds(20));
 }
 
-// Blocks of all lengths up to their distance, of which some are empty and many are neighbours.
+// Blocks of all lengths up to their distance; some are empty and many are adjacent.
 Blocks many_blocks(size_t count) {
   std::mt19937_64 random(count);
   Blocks blocks;
@@ -34,8 +34,8 @@ Blocks many_blocks(size_t count) {
 
 class GpuStreamBatches : public ::testing::TestWithParam<LinkKind> {};
 
-// More blocks than one kernel takes, both ways, at once and in a graph, whose arrays have gone when
-// it is launched; the bytes between them stay.
+// More blocks than one kernel takes, in both directions, directly and in a graph whose arrays are
+// gone when it is launched; the bytes in between stay unchanged.
 TEST_P(GpuStreamBatches, PutsAndGetsManyBlocksAlsoInGraphs) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     const size_t count = stream_path(side.kind()) == OH_PATH_PROXY ? 140 : 2300;
@@ -117,7 +117,7 @@ TEST_P(GpuStreamBatches, ScattersAndGathers) {
   });
 }
 
-// Two regions and two local pieces.
+// Two regions and two pieces of local memory.
 TEST_P(GpuStreamBatches, OfSeveralRegions) {
   constexpr size_t kSpace = 4096;
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
@@ -176,7 +176,7 @@ TEST_P(GpuStreamBatches, OfSeveralRegions) {
   });
 }
 
-// What is refused moves nothing; an empty batch is none.
+// A rejected batch moves nothing; an empty batch is a no-op.
 TEST_P(GpuStreamBatches, RefusesWhatIsOutside) {
   constexpr size_t kSpace = 4000;
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamBatches, ::testing::ValuesIn([] {
                          }()),
                          name_of);
 
-// Blocks that are longer than a kernel's lie between short ones; and blocks of host memory.
+// Blocks too long for a kernel between short ones, and blocks of host memory.
 TEST(GpuStreamLongBatches, ByTheEngineAndTheKernel) {
   constexpr size_t kLong = (2 << 20) + 4096;
   constexpr size_t kSpace = 2 * kLong;

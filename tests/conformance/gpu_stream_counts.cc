@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer's counters tell of the stream domain: what calls gave to streams, and how kernels
-// sent what is too long for the ring.
+// A peer's counters for the stream domain: operations enqueued by calls, and how kernels sent
+// messages too long for the ring.
 #include <chrono>
 
 #include "conformance/gpu_stream.h"
@@ -33,7 +33,7 @@ TEST_P(GpuStreamCounts, ACallCountsWhatItGivesToAStream) {
     EXPECT_EQ(now.sent_bytes[OH_PATH_NVLINK], 1'010u);
     EXPECT_EQ(now.received_operations[OH_PATH_NVLINK], 2u);
     EXPECT_EQ(now.received_bytes[OH_PATH_NVLINK], 3'200u);
-    // At the end of the group only, which launches them.
+    // Counted at the end of the group, which launches them.
     onehop::Group group;
     here.send(out, kLarge);
     here.recv(in, kLarge);
@@ -42,7 +42,7 @@ TEST_P(GpuStreamCounts, ACallCountsWhatItGivesToAStream) {
     now = stats_of(side);
     EXPECT_EQ(now.sent_bytes[OH_PATH_NVLINK], 1'010u + kLarge);
     EXPECT_EQ(now.received_bytes[OH_PATH_NVLINK], 3'200u + kLarge);
-    // A call that is refused gives nothing.
+    // A rejected call counts nothing.
     EXPECT_EQ(oh_peer_stream_send(side.peer().get(), here.stream(), nullptr, 1, nullptr),
               OH_ERR_INVALID);
     EXPECT_EQ(stats_of(side).sent_operations[OH_PATH_NVLINK], 3u);
@@ -51,7 +51,7 @@ TEST_P(GpuStreamCounts, ACallCountsWhatItGivesToAStream) {
 }
 
 TEST_P(GpuStreamCounts, APutIsTheCopyEngines) {
-  if (!is_mapped(GetParam())) return;  // there is none
+  if (!is_mapped(GetParam())) return;  // puts use the proxy
   const oh_path path = GetParam().processes ? OH_PATH_CUDA_IPC : OH_PATH_LOCAL;
   run_streams(
       GetParam(),
@@ -75,8 +75,8 @@ TEST_P(GpuStreamCounts, APutIsTheCopyEngines) {
       });
 }
 
-// Large messages into one place: whichever way they go, each is counted once. It is mapped behind
-// the first of them, where it can be; then all go straight into it.
+// Large messages into one buffer: each is counted once, whichever way it takes. The buffer is
+// mapped after the first of them, if it can be; then all go straight into it.
 TEST_P(GpuStreamCounts, LargeMessagesAreCountedByTheWayTheyGo) {
   const bool mapped = is_mapped(GetParam());
   run_streams(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stream domain when something goes wrong: every wait of a kernel ends, the context lives on,
-// and a lane that has failed works again after it was reset.
+// Failures in the stream domain: every wait of a kernel ends, the context stays usable, and a
+// failed lane works again after a reset.
 #include <signal.h>
 
 #include <chrono>
@@ -16,16 +16,16 @@ using namespace std::chrono_literals;
 
 class GpuStreamFailures : public ::testing::TestWithParam<LinkKind> {};
 
-// One call with a deadline of its own.
+// One call with its own deadline.
 oh_stream_options hurried(uint32_t lane = 0) { return within(50'000'000, lane); }
 
-// The context is as it was: another kernel of ours runs, and the other lanes do.
+// The context is intact: another local kernel runs, and the other lanes work.
 TEST_P(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(600'000);
     exchange(side, here, 10);
     for (bool sends : {false, true}) {
-      // A receive without a send at both sides; then a large send of one.
+      // A receive without a send on both sides; then a large send by one side.
       const bool waits = !sends || side.number() == 0;
       auto call = [&](size_t size, const oh_stream_options* options) {
         return sends ? oh_peer_stream_send(side.peer().get(), here.stream(), buffer.data(), size,
@@ -39,14 +39,14 @@ TEST_P(GpuStreamFailures, ADeadlineEndsTheWaitAndAResetBringsTheLaneBack) {
         here.finish();
         EXPECT_EQ(error_of(side), OH_ERR_TIMEOUT) << oh_error_text();
         EXPECT_EQ(error_of(side), OH_OK) << "is told once";
-        // That half takes no more, and says so at once.
+        // The half rejects further calls at once.
         EXPECT_EQ(call(1, nullptr), OH_ERR_TIMEOUT);
         EXPECT_NE(std::string(oh_error_text()).find("reset"), std::string::npos) << oh_error_text();
       }
       side.sync();
       exchange(side, here, 20, 5);
       side.sync();
-      // One suffices, and two are as one.
+      // One side's reset suffices, and two count as one.
       if (!sends || side.number() == 1) {
         onehop::check(oh_peer_reset_lane(side.peer().get(), 0, OH_TIMEOUT_DEFAULT));
       }
@@ -63,8 +63,8 @@ TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
     exchange(side, here, 10);
     side.sync();
     if (side.number() == 1) {
-      // As a peer's memory that something else has written into: a line of the first lap and epoch,
-      // of no kind that there is.
+      // As if the peer had corrupted the memory: a line of the first lap and epoch with an invalid
+      // kind.
       oh_lane_handle lane;
       onehop::check(oh_peer_device_handle(side.peer().get(), 3, &lane));
       const uint32_t line[4] = {3u << 30 | 8, 0, 0, 1u << 24};
@@ -79,7 +79,7 @@ TEST(GpuStreamFailures, WhatNoPeerSendsIsAProtocolFault) {
   });
 }
 
-// So that epochs come round.
+// Often enough for epochs to wrap.
 TEST_P(GpuStreamFailures, ALaneIsResetManyTimes) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     for (uint64_t round = 0; round < 300; ++round) {
@@ -92,7 +92,7 @@ TEST_P(GpuStreamFailures, ALaneIsResetManyTimes) {
   });
 }
 
-// A message that nobody took is forgotten, and graphs go on as they are.
+// An unreceived message is discarded, and graphs stay valid.
 TEST_P(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(5'000);
@@ -120,7 +120,7 @@ TEST_P(GpuStreamFailures, AGraphIsReplayedAfterAReset) {
   });
 }
 
-// With waits of every sort under way when the peer dies.
+// With waits of every kind in flight when the peer dies.
 TEST_P(GpuStreamFailures, APeersDeathEndsEveryWait) {
   auto survivor = [](Side& side, Side&) {
     StreamSide here(side);
@@ -136,7 +136,7 @@ TEST_P(GpuStreamFailures, APeersDeathEndsEveryWait) {
     third.finish();
     EXPECT_EQ(error_of(side), OH_ERR_PEER_LOST) << oh_error_text();
     EXPECT_EQ(status_of([&] { here.send(buffer, 100); }), OH_ERR_PEER_LOST);
-    // The context is as it was.
+    // The context is intact.
     Buffer other = side.buffer(1'000);
     buffer.fill(1);
     copy_on(here.stream(), other.data(), buffer.data(), 1'000);
@@ -167,7 +167,7 @@ TEST_P(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
       EXPECT_NE(std::string(oh_error_text()).find("slot 9"), std::string::npos) << oh_error_text();
     }
     side.sync();
-    // Nothing was taken, and the next wait finds both.
+    // No signal was consumed, and the next wait finds both.
     if (side.number() == 1) {
       onehop::check(oh_peer_stream_signal(side.peer().get(), here.stream(), 9, 2));
     } else {
@@ -177,8 +177,8 @@ TEST_P(GpuStreamFailures, ASignalThatDoesNotComeEndsAtItsDeadline) {
   });
 }
 
-// Puts hold the peer's memory until they are through: many at little cost, and the last ones no
-// longer than the peer wants it, though nobody puts again.
+// Puts hold the peer's memory until they have completed: many at little cost, and the last ones are
+// released when the peer asks for it, even if no further put follows.
 TEST(GpuHeldStream, WhatPutsHoldIsLetGo) {
   constexpr uint64_t kPuts = 300;
   run_streams(
@@ -218,7 +218,7 @@ TEST(GpuHeldStream, WhatPutsHoldIsLetGo) {
       });
 }
 
-// What cannot be is refused at the call, with what to do.
+// Invalid calls are rejected with a remedy.
 TEST(GpuStream, CallsThatMakeNoSenseAreRefused) {
   run_streams(with_stream(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(100);

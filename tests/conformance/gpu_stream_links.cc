@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a link gets its lanes and how it goes: both sides agree, a busy GPU only delays, and nothing
-// is unmapped that a copy or a kernel may be at. And threads that share a lane.
+// Connecting and closing of a link's lanes: both sides agree, a busy GPU only delays, and memory in
+// use by a copy or a kernel is not unmapped. Also threads that share a lane.
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -50,8 +50,8 @@ TEST(GpuHeldStream, ABusyDeviceDelaysAndNothingMore) {
   run_apart(without_ipc(kind), both, both);
 }
 
-// The link is closed while what `put` has enqueued has not begun; then memory of poison becomes
-// `expected`.
+// Closes the link before the work that `put` has enqueued has begun; then poisoned memory must
+// become `expected`.
 void run_put_that_outlives_its_link(
     const onehop::Bytes& expected,
     const std::function<void(Side&, void* stream, Buffer& out, onehop::RemoteRegion&)>& put) {
@@ -96,11 +96,11 @@ TEST(GpuHeldStream, APutUnderWayOutlivesTheLink) {
       });
 }
 
-// The first kernel of the batch is in the stream, and the second cannot be launched.
+// The first kernel of the batch is enqueued, and the launch of the second fails.
 TEST(GpuHeldStream, APartOfABatchUnderWayOutlivesTheLink) {
   constexpr int kOutOfMemory = 2;
   constexpr size_t kCount = 1600;
-  constexpr size_t kFirst = 1000;  // of one kernel
+  constexpr size_t kFirst = 1000;  // per kernel
   constexpr uint64_t kLength = 40;
   constexpr uint64_t kStride = 64;
   run_put_that_outlives_its_link(
@@ -166,7 +166,7 @@ TEST(GpuStreamLinks, ARegionThatIsDeregisteredIsRefused) {
   }
 }
 
-// Memory that the peer's kernels may put into; what it cannot map is said to be none.
+// Memory that the peer's kernels may put into; unmappable memory is reported as none.
 TEST(GpuStreamLinks, TargetsOfReceivesByKernels) {
   for (MemoryKind kind : {MemoryKind::kMalloc, MemoryKind::kAsync}) {
     auto both = [kind](Side& side) {
@@ -193,7 +193,7 @@ TEST(GpuStreamLinks, TargetsOfReceivesByKernels) {
   }
 }
 
-// Entries of the table in which kernels look the peer's memory up.
+// Returns the used entries of the table in which kernels look up the peer's memory.
 size_t imports_of(const oh_lane_handle& lane) {
   namespace detail = onehop::detail;
   detail::ImportTable table{};
@@ -205,7 +205,7 @@ size_t imports_of(const oh_lane_handle& lane) {
                                            [](const auto& entry) { return entry.size.high != 0; }));
 }
 
-// More allocations than the table has places come and go.
+// More allocations than table entries come and go.
 TEST(GpuStreamLinks, MemoryThatHasGoneLeavesNoPlaceOfTheImportTableTaken) {
   constexpr size_t kAtOnce = 180;
   constexpr int kRounds = 3;
@@ -237,15 +237,15 @@ TEST(GpuStreamLinks, MemoryThatHasGoneLeavesNoPlaceOfTheImportTableTaken) {
                 oh_peer_lane_target(side.peer().get(), buffers.back().data(), 4'096, &target));
           }
           side.sync();
-          side.sync();  // it has seen them
+          side.sync();  // the peer has seen them
           buffers.clear();
-          side.sync();  // it has seen them go
+          side.sync();  // the peer has seen that they are gone
         }
         side.disconnect();
       });
 }
 
-// Two threads, each with a stream: the lane's order is that of their calls, whatever it is.
+// Two threads, each with a stream: the lane's order is the order of their calls, whatever that is.
 class GpuStreamThreads : public ::testing::TestWithParam<LinkKind> {};
 
 TEST_P(GpuStreamThreads, ThreadsShareALane) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls on one lane follow each other whichever streams they come from, also where two streams have
-// one handle.
+// Calls on one lane are ordered whichever streams they use, even if two streams have the same
+// handle.
 #include <future>
 #include <thread>
 
@@ -10,13 +10,13 @@
 namespace conformance::gpu_stream_order {
 namespace {
 
-constexpr size_t kSize = 300'000;  // a send of it waits for its receive
+constexpr size_t kSize = 300'000;  // a send of this size waits for its receive
 constexpr size_t kCalls = 3;
 constexpr int64_t kLong = 20'000'000'000;
 void* const kPerThread = reinterpret_cast<void*>(2);  // CU_STREAM_PER_THREAD
 void* const kLegacy = reinterpret_cast<void*>(1);     // CU_STREAM_LEGACY
 
-// A driver that cannot say which stream a handle stands for.
+// A driver that cannot identify the stream of a handle.
 LinkKind without_ids(LinkKind kind) {
   kind.name += "WithoutStreamIds";
   kind.env["FAKE_CUDA"] = "devices=2,fail=cuStreamGetId:0:801";
@@ -33,8 +33,8 @@ std::vector<LinkKind> order_kinds() {
 
 class GpuStreamOrder : public ::testing::TestWithParam<LinkKind> {
  protected:
-  // Side 0 gives its calls to the lane by `give`, before side 1 gives any, which meets them in
-  // order. The last call of side 0 is behind the others, so all are over when it is.
+  // Side 0 posts its calls to the lane by `give` before side 1 posts any, whose calls match them in
+  // order. Side 0's last call follows the others, so all have ended when it has.
   using Give = std::function<void(const std::function<void(void* stream, size_t index)>& call)>;
   static void run(bool sends, const Give& give) {
     auto both = [&](Side& side) {
@@ -44,7 +44,7 @@ class GpuStreamOrder : public ::testing::TestWithParam<LinkKind> {
         buffers.push_back(side.buffer(kSize));
       }
       const bool sends_here = sends == (side.number() == 0);
-      // Before any call: a copy by the host waits for the work of threads' default streams.
+      // Before any call: a copy by the host waits for work on threads' default streams.
       for (size_t i = 0; i < kCalls; ++i) sends_here ? buffers[i].fill(i) : buffers[i].poison();
       auto call = [&](void* stream, size_t i) {
         oh_stream_options options = within(kLong);
@@ -74,8 +74,8 @@ class GpuStreamOrder : public ::testing::TestWithParam<LinkKind> {
   }
 };
 
-// Each thread has a default stream of its own, and all of these have one handle. The threads stay
-// until all have called.
+// Each thread has its own default stream, all with the same handle. The threads live until all have
+// called.
 TEST_P(GpuStreamOrder, ThreadsOnTheirDefaultStreamsFollowEachOther) {
   for (bool sends : {false, true}) {
     run(sends, [](const std::function<void(void*, size_t)>& call) {
@@ -97,7 +97,7 @@ TEST_P(GpuStreamOrder, ThreadsOnTheirDefaultStreamsFollowEachOther) {
   }
 }
 
-// A stream that is destroyed with work under way, and the one made next, which has its handle.
+// A stream that is destroyed with work in flight, and the next one, which gets its handle.
 TEST_P(GpuStreamOrder, AStreamFollowsADestroyedOneThatHadItsHandle) {
   for (bool sends : {false, true}) {
     run(sends, [](const std::function<void(void*, size_t)>& call) {
@@ -115,8 +115,8 @@ TEST_P(GpuStreamOrder, AStreamFollowsADestroyedOneThatHadItsHandle) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamOrder, ::testing::ValuesIn(order_kinds()), name_of);
 
-// The legacy default stream has two handles: what a group gives to either is one launch, in which
-// sends that wait for their receives and receives wait for none of each other.
+// The legacy default stream has two handles: a group's calls on both form one launch, in which
+// sends and receives do not wait for each other.
 TEST(GpuStreamOrder, BothHandlesOfTheLegacyStreamAreOneInAGroup) {
   run_streams(with_stream(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kSize);

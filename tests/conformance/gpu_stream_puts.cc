@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts and gets of the stream domain: by the engine where the region is mapped, else by proxy where
-// the link's streams go so.
+// Puts and gets of the stream domain: by the copy engine if the region is mapped, otherwise by
+// proxy if the link's streams use it.
 #include <signal.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void await(Side& side, void* stream, uint32_t slot, uint64_t count = 1) {
 
 class GpuStreamPuts : public ::testing::TestWithParam<LinkKind> {};
 
-// Into a region, behind which a signal comes; also in graphs.
+// Puts into a region, followed by a signal; also in graphs.
 TEST_P(GpuStreamPuts, PutsAndSignalsInTheOrderOfAStream) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kSize);
@@ -87,8 +87,8 @@ TEST_P(GpuStreamPuts, PutsAndSignalsInTheOrderOfAStream) {
   });
 }
 
-// Out of a region that the peer has written before a signal; also in graphs, and of a region that
-// may only be read.
+// Gets from a region that the peer has written before a signal; also in graphs, and from a
+// read-only region.
 TEST_P(GpuStreamPuts, GetsInTheOrderOfAStream) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer fresh = side.buffer(kSize + 100);
@@ -134,7 +134,7 @@ TEST_P(GpuStreamPuts, GetsInTheOrderOfAStream) {
   });
 }
 
-// More than there are places for tickets, of sizes around a staging buffer's, from two streams.
+// More than there are tickets, of sizes around a staging buffer's, from two streams.
 TEST_P(GpuStreamPuts, ManyPutsUnderWay) {
   constexpr uint64_t kPuts = 12;
   constexpr size_t kMost = (1 << 20) + 1;
@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamPuts, ::testing::ValuesIn([] {
 
 class GpuProxyPuts : public ::testing::TestWithParam<LinkKind> {};
 
-// Of memory that no device of ours maps the owner may be a host.
+// The owner of memory that no local device maps may be a host.
 TEST_P(GpuProxyPuts, IntoHostMemory) {
   run_streams(
       GetParam(),
@@ -208,8 +208,8 @@ TEST_P(GpuProxyPuts, IntoHostMemory) {
       });
 }
 
-// What cannot be put any more is told, and what follows goes on; also of a graph whose region has
-// gone and whose place another one has.
+// A put to a retired region is reported, and later work continues; also in a graph whose region is
+// gone and whose index another region has.
 TEST_P(GpuProxyPuts, ARegionThatHasGoneIsToldAndTheStreamGoesOn) {
   run_streams(
       GetParam(),
@@ -226,7 +226,7 @@ TEST_P(GpuProxyPuts, ARegionThatHasGoneIsToldAndTheStreamGoesOn) {
           here.finish();
           EXPECT_EQ(error_of(side), OH_OK) << oh_error_text();
           side.sync();
-          side.sync();  // it has gone
+          side.sync();  // the region was deregistered
           put(side, here.stream(), out, remote, 0, kSize);
           here.finish();
           EXPECT_EQ(error_of(side), OH_ERR_RETIRED) << oh_error_text();
@@ -269,8 +269,8 @@ TEST_P(GpuProxyPuts, ARegionThatHasGoneIsToldAndTheStreamGoesOn) {
       });
 }
 
-// A peer that stands still: the put ends at its deadline, which is told, and its memory is the
-// caller's then. One that has died ends it at once.
+// A stopped peer: the put ends at its deadline, which is reported, and the caller owns its memory
+// then. A dead peer ends it at once.
 TEST_P(GpuProxyPuts, APeerThatStandsStillOrDies) {
   LinkKind kind = GetParam();
   kind.env["ONEHOP_TIMEOUT"] = "3";
@@ -287,7 +287,7 @@ TEST_P(GpuProxyPuts, APeerThatStandsStillOrDies) {
         EXPECT_EQ(oh_peer_async_error(peer), OH_OK) << oh_error_text();
         kill(side.other_process(), SIGSTOP);
         await_stopped(side.other_process());
-        // What the network holds may be taken for some of it.
+        // The network's buffers may accept some of it.
         put(side, here.stream(), out, remote, 0, kMostBytes);
         here.finish();
         EXPECT_EQ(oh_peer_async_error(peer), OH_ERR_TIMEOUT) << oh_error_text();
@@ -301,7 +301,7 @@ TEST_P(GpuProxyPuts, APeerThatStandsStillOrDies) {
         EXPECT_EQ(status, OH_OK) << oh_error_text();
         side.sync();
         kill(side.other_process(), SIGKILL);
-        // Refused at once where the loss is known already.
+        // Rejected at once if the loss is already known.
         oh_status lost =
             oh_peer_stream_put(peer, here.stream(), out.data(), remote.get(), 0, kMostBytes);
         here.finish();
@@ -318,7 +318,7 @@ TEST_P(GpuProxyPuts, APeerThatStandsStillOrDies) {
         here.finish();
         EXPECT_TRUE(in.holds(7, kMostBytes));
         side.sync();
-        side.sync();  // it does not come back
+        side.sync();  // the peer does not return
       },
       [](Side&) {});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A lane that is being reset: nothing vanishes without a word, and nobody else is disturbed.
+// A lane that is being reset: nothing is lost silently, and other lanes are not disturbed.
 #include <thread>
 
 #include "conformance/gpu_stream.h"
@@ -16,8 +16,8 @@ void reset(Side& side, uint32_t lane = 0) {
   onehop::check(oh_peer_reset_lane(side.peer().get(), lane, kLong));
 }
 
-// Side 1 lets nothing run on its device, so the reset that side 0 wants cannot end. Meanwhile what
-// side 0 calls has to wait for it, and what comes in a graph is told to have been refused.
+// Side 1 holds all work of its device, so the reset that side 0 requests cannot end. Meanwhile side
+// 0's calls must wait for it, and those in a graph are reported as rejected.
 TEST(GpuHeldStream, CallsWaitForTheEndOfAReset) {
   run_apart(
       between_gpus(MemoryKind::kMalloc),
@@ -56,7 +56,7 @@ TEST(GpuHeldStream, CallsWaitForTheEndOfAReset) {
         side.sync();
         side.hear_number();
         fake_driver().release_all();
-        // In the old epoch or in the new one: it is told, or it gets the message.
+        // In the old epoch or in the new one: it is reported, or it gets the message.
         oh_status status = OH_OK;
         do {
           here.recv(buffer, 1'000);
@@ -97,8 +97,7 @@ TEST(GpuHeldStream, AStepThatCannotBeLaunchedIsLaunchedLater) {
   run_apart(between_gpus(MemoryKind::kMalloc), both, both);
 }
 
-// As a kernel of the application's that has taken both halves of the lane and never gives them
-// back.
+// As an application's kernel that has taken both halves of the lane and never releases them.
 void leave_taken(Side& side, uint32_t lane) {
   namespace detail = onehop::detail;
   oh_lane_handle handle;
@@ -113,8 +112,8 @@ void leave_taken(Side& side, uint32_t lane) {
   }
 }
 
-// That kernel is over: a reset takes the lane from it, whichever side wants it, and does not look
-// for its end for ever.
+// That kernel has ended: a reset by either side takes the lane from it, without waiting for it for
+// ever.
 TEST(GpuStreamHolders, ALaneThatAKernelHasLeftTakenIsReset) {
   auto both = [](Side& side) {
     StreamSide here(side);
@@ -135,7 +134,7 @@ TEST(GpuStreamHolders, ALaneThatAKernelHasLeftTakenIsReset) {
   run_pair(with_stream(), both, both);
 }
 
-// It may not be over: any kernel that runs may be the one that has the lane.
+// The kernel may still run: any running kernel may hold the lane.
 TEST(GpuStreamHolders, AResetWaitsForWhoMayHaveTheLane) {
   run_streams(with_stream(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(1'000);
@@ -159,13 +158,13 @@ TEST(GpuStreamHolders, AResetWaitsForWhoMayHaveTheLane) {
   });
 }
 
-// What a link has is given back when it is closed, though a kernel has left a lane taken.
+// A link's resources are released when it is closed, even if a kernel has left a lane taken.
 TEST(GpuHeldStream, ALinkGoesThoughAKernelHasLeftALaneTaken) {
   auto both = [](Side& side) {
     use_device(side.kind().driver, side.kind().device[side.number()]);
     Open before{};
     for (int round = 0; round < 2; ++round) {
-      if (round == 1) before = Open::settled();  // what a process has for good is there
+      if (round == 1) before = Open::settled();  // the process's permanent resources are allocated
       {
         StreamSide here(side);
         onehop::check(oh_peer_warmup(side.peer().get(), kLong));
@@ -183,7 +182,7 @@ TEST(GpuHeldStream, ALinkGoesThoughAKernelHasLeftALaneTaken) {
 
 class GpuStreamResets : public ::testing::TestWithParam<LinkKind> {};
 
-// What went wrong is told though the other side has reset the lane since.
+// A fault is still reported after the other side has reset the lane.
 TEST_P(GpuStreamResets, AFaultOutlivesTheReset) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(1'000);
@@ -210,7 +209,7 @@ TEST_P(GpuStreamResets, AFaultOutlivesTheReset) {
   });
 }
 
-// Signals are of the peer, not of lane 0.
+// Signals belong to the peer, not to lane 0.
 TEST_P(GpuStreamResets, WaitsForSignalsGoOn) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     if (side.number() == 0) {
@@ -226,7 +225,7 @@ TEST_P(GpuStreamResets, WaitsForSignalsGoOn) {
   });
 }
 
-// Either side's call finds the lane open, as soon as its own or the other's reset has returned.
+// Either side can use the lane as soon as its own or the other side's reset has returned.
 TEST_P(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer buffer = side.buffer(1'000);
@@ -251,7 +250,8 @@ TEST_P(GpuStreamResets, ALaneIsUsedAtOnceWhereTheOtherSideHasResetIt) {
   });
 }
 
-// Both what waits when the other side resets the lane, and what comes behind it on the stream.
+// Both operations that wait when the other side resets the lane, and those behind them on the
+// stream.
 TEST_P(GpuStreamResets, WhatAResetEndsIsTold) {
   constexpr size_t kSize = 300'000;
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
@@ -265,7 +265,8 @@ TEST_P(GpuStreamResets, WhatAResetEndsIsTold) {
     if (side.number() == 1) reset(side, 1);
     here.finish();
     EXPECT_EQ(error_of(side), side.number() == 0 ? OH_ERR_CANCELLED : OH_OK) << oh_error_text();
-    // What comes behind it begins before the reset has ended, or after it, and is told apart then.
+    // The work behind it begins before the reset has ended, or after it, when it is reported
+    // separately.
     const oh_status behind = error_of(side);
     EXPECT_TRUE(behind == OH_OK || (side.number() == 0 && behind == OH_ERR_CANCELLED)) << behind;
     EXPECT_EQ(error_of(side), OH_OK);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams that wait for requests: oh_request_stream_wait. They go on when the request has ended,
-// however it ends, and not before; the host never waits.
+// Streams that wait for requests: oh_request_stream_wait. They continue once the request has ended,
+// successfully or not, and not before; the host never waits.
 #include <optional>
 
 #include "conformance/fake_driver.h"
@@ -15,7 +15,7 @@ constexpr size_t kSize = 1'000'000;
 
 class GpuStreamWait : public ::testing::TestWithParam<LinkKind> {};
 
-// What a stream copies behind its wait is the message; several streams may wait for one.
+// The stream copies the message after its wait; several streams may wait for one request.
 TEST_P(GpuStreamWait, TheStreamSeesTheBytes) {
   run_pair(
       GetParam(),
@@ -47,7 +47,7 @@ TEST_P(GpuStreamWait, TheStreamSeesTheBytes) {
             EXPECT_FALSE(receive.test());
             EXPECT_FALSE(copies[0].holds(size, size));
             side.sync();
-            // The handle goes; the streams still hear of the end.
+            // The handle is released; the streams still see the end.
           }
           for (int i = 0; i < 2; ++i) {
             synchronize_stream(streams[i]);
@@ -59,7 +59,7 @@ TEST_P(GpuStreamWait, TheStreamSeesTheBytes) {
       });
 }
 
-// The stream goes on, and the request tells why.
+// The stream continues, and the request reports the error.
 TEST_P(GpuStreamWait, AFailureLetsTheStreamGo) {
   run_pair(
       GetParam(),
@@ -96,7 +96,7 @@ TEST_P(GpuStreamWait, AFailureLetsTheStreamGo) {
         side.sync();  // the other side closes
         synchronize_stream(stream);
         EXPECT_EQ(oh_request_test(lost.get()), OH_ERR_PEER_LOST);
-        // One that has ended: nothing is enqueued.
+        // The request has ended: nothing is enqueued.
         lost.stream_wait(stream);
         destroy_stream(stream);
       });
@@ -118,7 +118,7 @@ TEST_P(GpuStreamWait, ClosingLetsTheStreamGo) {
       });
 }
 
-// Words of streams that have passed are used again.
+// Words of streams that have passed are reused.
 TEST_P(GpuStreamWait, ManyWaitsTakeNoMoreMemory) {
   run_pair(
       GetParam(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Endpoints near their GPUs, and what joins those: threads are on the CPUs of the GPU's node, paths
-// name the link, and a way that is longer than the hardware allows is said once.
+// Endpoints and their GPUs' topology: threads run on the CPUs of the GPU's node, paths name the
+// link, and a path worse than the hardware allows is reported once.
 //
-// Built as the core, without RTTI: one of its classes is overridden here.
+// Built like the core, without RTTI: one of its classes is overridden here.
 #include <dirent.h>
 #include <errno.h>
 #include <sched.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A host with one node, of which the last CPU that this process may use is.
+// A host with one node, which has the last CPU that this process may use.
 class OneCpuNode final : public oh::Os {
  public:
   int64_t read_file(const char* path, char* out, size_t size) override {
@@ -42,7 +42,7 @@ class OneCpuNode final : public oh::Os {
   }
 };
 
-// The CPUs of this process's thread of that name; "none": there is no such thread.
+// Returns the CPUs of this process's thread of that name; "none": there is no such thread.
 std::string cpus_of(const std::string& name) {
   DIR* directory = opendir("/proc/self/task");
   std::string cpus = "none";
@@ -68,7 +68,7 @@ LinkKind joined(const char* nvml) {
 
 void run_both_apart(const LinkKind& kind, const Role& both) { run_apart(kind, both, both); }
 
-// Threads with names as the kernel keeps them.
+// Thread names, truncated as by the kernel.
 constexpr char kWatcher[] = "onehop-watcher";
 constexpr char kProgress[] = "onehop-progress";
 
@@ -106,8 +106,7 @@ TEST(GpuTopology, ThreadsStayWhereTheyAreWhenAskedTo) {
   });
 }
 
-// The words of the way from device to device.
-// Of messages that have bytes.
+// Returns the reason of the path from device to device, for messages that have bytes.
 std::string why_between_devices(Side& side) {
   auto row = onehop::detail::sized<oh_path_row>();
   for (size_t i = 0; oh_peer_get_path(side.peer().get(), i, &row) == OH_OK; ++i) {
@@ -133,7 +132,7 @@ TEST(GpuTopology, PathsNameTheLink) {
   }
 }
 
-// How often a process of the test said so. The log goes to a file of its own.
+// Returns how many processes of the test logged the warning. The log goes to its own file.
 size_t warnings(const char* nvml, const char* access) {
   char name[] = "/tmp/onehop_topology_XXXXXX";
   close(mkstemp(name));
@@ -161,7 +160,7 @@ size_t warnings(const char* nvml, const char* access) {
 
 TEST(GpuTopology, AWayLongerThanTheHardwareAllowsIsSaidOnce) {
   EXPECT_EQ(warnings("nvlink=all", "none"), 2u);  // once per process
-  // The hardware has no better one.
+  // The hardware has no better path.
   EXPECT_EQ(warnings("nvlink=none", "none"), 0u);
   EXPECT_EQ(warnings("nvlink=all", "all"), 0u);
   EXPECT_EQ(warnings("fail=nvmlInit_v2:9", "none"), 0u);

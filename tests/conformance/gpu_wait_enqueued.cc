@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams that wait in the place of the host: oh_request_wait_enqueued. The host goes on once a
-// copy engine has the message; from then on nothing that a thread does can keep the stream from
-// its end, and nothing that the peer does can keep it for ever.
+// Streams that wait instead of the host: oh_request_wait_enqueued. The host continues once a copy
+// engine has the message. From then on no local thread can keep the stream from completing, and the
+// peer cannot block it for ever.
 #include <signal.h>
 
 #include <thread>
@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSize = 1'000'000;
 
-// First launches wait for the device, and keep calls of other threads waiting meanwhile.
+// First launches wait for the device, and block other threads' calls meanwhile.
 LinkKind strict(LinkKind kind) {
   kind.env["FAKE_CUDA"] += ",blocking=device";
   kind.env["ONEHOP_PROGRESS_THREAD"] = "on";
@@ -53,7 +53,7 @@ std::vector<LinkKind> between_processes() {
   using enum MemoryKind;
   return {with("push", kMalloc, kMalloc), with("pull", kMalloc, kAsync)};
 }
-// All ways there are; those that need threads to their end are waited for.
+// All paths; on those that need threads until the end, the host waits.
 std::vector<LinkKind> all_kinds() {
   std::vector<LinkKind> kinds = by_engine();
   for (LinkKind& kind : device_message_kinds()) kinds.push_back(strict(kind));
@@ -67,7 +67,7 @@ class GpuWaitEnqueued : public ::testing::TestWithParam<LinkKind> {};
 class GpuEnqueuedByEngine : public ::testing::TestWithParam<LinkKind> {};
 class GpuEnqueuedAndLost : public ::testing::TestWithParam<LinkKind> {};
 
-// A stream, and a buffer that it copies to behind its wait.
+// A stream, and a buffer that it copies to after its wait.
 class Behind {
  public:
   explicit Behind(Side& side) : stream_(make_stream()), copy_(side.buffer(kSize)) {
@@ -95,8 +95,8 @@ class Behind {
   Buffer copy_;
 };
 
-// What a stream does behind its wait sees the message, and what the sender's stream does behind its
-// own comes too late to spoil it.
+// Work behind the receiver's wait sees the message, and work behind the sender's wait runs too late
+// to overwrite it.
 TEST_P(GpuWaitEnqueued, BothStreamsAreInOrder) {
   run_pair(
       GetParam(),
@@ -126,7 +126,7 @@ TEST_P(GpuWaitEnqueued, BothStreamsAreInOrder) {
             onehop::Request receive = side.peer().irecv(mine.data(), kSize, 1);
             side.sync();
             for (Behind& each : behind) each.wait_for(receive, mine);
-            // The handle goes.
+            // The handle is released.
           }
           for (Behind& each : behind) EXPECT_TRUE(each.copied().holds(size, size));
           side.sync();
@@ -134,7 +134,7 @@ TEST_P(GpuWaitEnqueued, BothStreamsAreInOrder) {
       });
 }
 
-// The host goes on while the sender's device is busy, and may launch whatever it likes.
+// The host continues while the sender's device is busy, and may launch kernels.
 TEST_P(GpuEnqueuedByEngine, TheHostGoesOnAndLaunches) {
   run_pair(
       GetParam(),
@@ -147,15 +147,15 @@ TEST_P(GpuEnqueuedByEngine, TheHostGoesOnAndLaunches) {
           Blocked busy;
           busy.then_fill(mine, fresh);
           side.sync();
-          // One that the receiver pulls waits for the sender's host: the bytes have to be there.
+          // A message that the receiver pulls waits for the sender's host: the bytes must be ready.
           const bool pulls = side.kind().memory[1] == MemoryKind::kAsync;
           if (pulls) busy.release();
           onehop::Request send = side.peer().isend(mine.data(), kSize, 1, busy.after(true));
           void* stream = make_stream();
           send.wait_enqueued(stream, 20s);
           copy_on(stream, mine.data(), fresh.data(), 1);
-          side.sync();  // from here on a launch of our process may keep our calls waiting
-          side.sync();  // its host has gone on, and launches
+          side.sync();  // from here on a launch of this process may block its other calls
+          side.sync();  // the peer's host has continued, and launches
           busy.release();
           synchronize_stream(stream);
           send.wait(20s);
@@ -192,8 +192,8 @@ TEST_P(GpuEnqueuedByEngine, TheHostGoesOnAndLaunches) {
 // Side 0 copies in both directions: its memory cannot be mapped.
 LinkKind first_copies() { return with("one_side", MemoryKind::kAsync, MemoryKind::kMalloc); }
 
-// Two ranks as torch's 1F1B schedule has them: the second sends only once it has what the first
-// sends, whose copy has still to be enqueued when its stream is to wait.
+// Two ranks as in torch's 1F1B schedule: the second sends only after it has the first one's
+// message, whose copy is not enqueued yet when its stream is to wait.
 void exchange(const LinkKind& kind, bool enqueued) {
   run_pair(
       kind,
@@ -214,7 +214,7 @@ void exchange(const LinkKind& kind, bool enqueued) {
           launch_first_kernel();
         });
         if (!enqueued) {
-          // The launch has the lock, and waits for the stream.
+          // The launch holds the lock, and waits for the stream.
           std::this_thread::sleep_for(100ms);
           side.sync();
           side.sync();  // the other side has given up
@@ -246,7 +246,7 @@ void exchange(const LinkKind& kind, bool enqueued) {
 TEST(GpuExchange, WithStreamWaitStandsStill) { exchange(first_copies(), /*enqueued=*/false); }
 TEST(GpuExchange, WithWaitEnqueuedGoesOn) { exchange(first_copies(), /*enqueued=*/true); }
 
-// A stream that comes to its waits late finds slots that were used again since.
+// A stream that reaches its waits late finds slots that were reused meanwhile.
 TEST_P(GpuEnqueuedByEngine, ALateStreamPassesSlotsThatWereUsedAgain) {
   constexpr uint64_t kMessages = 700;
   constexpr uint64_t kEach = 4096;
@@ -274,8 +274,8 @@ TEST_P(GpuEnqueuedByEngine, ALateStreamPassesSlotsThatWereUsedAgain) {
   run_pair(GetParam(), both, both);
 }
 
-// The receiver gives up what the sender's engine has: its stream goes on, the sender's waits for
-// the bytes, and the slot is used again.
+// The receiver abandons a message that the sender's engine copies: its stream continues, the
+// sender's waits for the bytes, and the slot is reused.
 TEST_P(GpuEnqueuedAndLost, ADeadlineLetsTheStreamGo) {
   run_pair(
       GetParam(),
@@ -309,7 +309,7 @@ TEST_P(GpuEnqueuedAndLost, ADeadlineLetsTheStreamGo) {
         EXPECT_FALSE(receive.cancel());  // too late
         EXPECT_EQ(status_of([&] { receive.wait(20ms); }), OH_ERR_IN_DOUBT);
         EXPECT_FALSE(receive.buffer_released());
-        // Our own engine is waited for: it still writes there.
+        // The local engine is waited for: it still writes there.
         if (pulls) fake_driver().release_all();
         synchronize_stream(stream);
         side.sync();
@@ -324,7 +324,7 @@ TEST_P(GpuEnqueuedAndLost, ADeadlineLetsTheStreamGo) {
       });
 }
 
-// The link goes while a stream stands, or before it comes to its wait.
+// The link is closed while a stream waits, or before it reaches its wait.
 TEST_P(GpuEnqueuedAndLost, ClosingLetsTheStreamGo) {
   for (bool late : {false, true}) {
     run_pair(
@@ -363,7 +363,7 @@ TEST_P(GpuEnqueuedAndLost, ClosingLetsTheStreamGo) {
   }
 }
 
-// Neither role is this process: it forks again.
+// Neither role runs in this process, which forks again.
 void run_with_a_victim(const LinkKind& kind, const Role& survivor, const Role& victim) {
   auto survive = [&](Side& side, Side&) {
     side.connect();
@@ -377,7 +377,7 @@ void run_with_a_victim(const LinkKind& kind, const Role& survivor, const Role& v
   run_apart_with_victim(kind, survive, die, [](Side&) {});
 }
 
-// After "enqueued" the sender's process dies, and its engine with it: nobody writes the word.
+// After "enqueued" the sender's process dies, and its engine with it: the word is never written.
 TEST_P(GpuEnqueuedAndLost, AKilledPeerLetsTheStreamGo) {
   auto survivor = [](Side& side) {
     Buffer mine = side.buffer(kSize);
@@ -398,7 +398,7 @@ TEST_P(GpuEnqueuedAndLost, AKilledPeerLetsTheStreamGo) {
     launch.join();
     synchronize_stream(behind.stream());
     const oh_status status = status_of([&] { receive.wait(20s); });
-    // Our own engine may be through with the dead process's memory.
+    // The local engine may have finished with the dead process's memory.
     EXPECT_TRUE(status == OH_ERR_PEER_LOST || status == OH_ERR_IN_DOUBT ||
                 (pulls && status == OH_OK))
         << status;
@@ -416,7 +416,7 @@ TEST_P(GpuEnqueuedAndLost, AKilledPeerLetsTheStreamGo) {
   run_with_a_victim(kind, survivor, victim);
 }
 
-// Our engine's copy to a process that dies ends all the same.
+// The local engine's copy to a dying process still completes.
 TEST_P(GpuEnqueuedAndLost, AKilledReceiverLetsTheStreamGo) {
   run_with_a_victim(
       GetParam(),
@@ -448,8 +448,8 @@ TEST_P(GpuEnqueuedAndLost, AKilledReceiverLetsTheStreamGo) {
       });
 }
 
-// Until the message is enqueued the call is a wait: for its deadline, its errors, and what has
-// ended.
+// Until the message is enqueued the call behaves like wait(): for its deadline, its errors, and
+// ended requests.
 TEST_P(GpuWaitEnqueued, UntilThenItWaitsAsTheHostDoes) {
   run_pair(
       GetParam(), [](Side& side) { side.sync(); },

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worker under traffic that never stops: messages and puts come right, and what waits for
-// kernels that run ends all the same.
+// The worker under continuous traffic: messages and puts are correct, and calls that wait for
+// running kernels still return.
 #include <signal.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t kBurst = 16;
 constexpr size_t kSize = 1024;
-constexpr uint64_t kEnough = 20;  // messages by the worker
+constexpr uint64_t kEnough = 20;  // messages that the worker must have moved
 constexpr size_t kSpace = 100'000;
 
 LinkKind with_faked_worker() {
@@ -28,10 +28,11 @@ LinkKind with_faked_worker() {
   kind.env["ONEHOP_WORKER"] = "1";
   return kind;
 }
-// With REAL_GPUS=1 nobody else may use the GPUs: a worker is not started beside others.
+// With REAL_GPUS=1 the GPUs must be otherwise unused: a worker is not started beside other
+// processes.
 LinkKind with_worker() { return real_if_wanted(with_faked_worker()); }
 
-// Messages one way, so many at a time that the worker is called.
+// Messages in one direction, in large enough numbers to use the worker.
 class Traffic {
  public:
   explicit Traffic(Side& side) : side_(side) {
@@ -82,7 +83,7 @@ class Traffic {
   uint64_t by_worker_ = 0;
 };
 
-// The first side sends as long as it likes.
+// The first side sends as long as it needs.
 void run_traffic(const LinkKind& kind, const std::function<void(Side&, Traffic&)>& first) {
   run_apart(
       kind,
@@ -102,7 +103,7 @@ void run_traffic(const LinkKind& kind, const std::function<void(Side&, Traffic&)
           Traffic traffic(side);
           while (traffic.receive()) {
           }
-          // Both sides say the same of each message.
+          // Both sides report the same path for each message.
           EXPECT_EQ(side.hear_number(), static_cast<int64_t>(traffic.by_worker()));
         }
         side.disconnect();
@@ -132,7 +133,7 @@ TEST(GpuWorker, IsNotThereWhereLaunchesBlock) {
   });
 }
 
-// Processes on one GPU take turns, and a kernel that stays takes the others'.
+// Processes on one GPU take turns, and a persistent kernel would take those of the others.
 TEST(GpuWorker, IsNotThereWhereOthersCompute) {
   LinkKind kind = with_faked_worker();
   kind.env["ONEHOP_NVML_LIBRARY"] = FAKE_CUDA_LIBRARY;
@@ -148,7 +149,7 @@ TEST(GpuWorker, IsNotThereWhereOthersCompute) {
   }
 }
 
-// One by one they would not call it; beside other traffic it takes them.
+// Single ones would not use the worker; beside other traffic it takes them.
 TEST(GpuWorker, TakesPutsAndGets) {
   run_apart(
       with_worker(),
@@ -202,7 +203,7 @@ struct Action {
 
 class GpuWorkerBeside : public ::testing::TestWithParam<Action> {};
 
-// Each ends, again and again, while messages keep coming.
+// Each call returns, repeatedly, while messages keep arriving.
 TEST_P(GpuWorkerBeside, EndsUnderTraffic) {
   run_traffic(with_worker(), [](Side& side, Traffic& traffic) {
     constexpr int kTimes = 20;
@@ -256,7 +257,7 @@ constexpr Action kActions[] = {
        destroy_graph(graph);
        destroy_stream(stream);
      }},
-    // Which share the worker.
+    // These share the worker.
     {"Endpoints",
      [](Side&) {
        auto options = onehop::detail::sized<oh_endpoint_options>();
@@ -270,7 +271,7 @@ constexpr Action kActions[] = {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuWorkerBeside, ::testing::ValuesIn(kActions),
                          [](const auto& test) { return test.param.name; });
 
-// The peer is killed under traffic: what is under way ends, and the worker serves the next one.
+// The peer is killed under traffic: operations in flight end, and the worker serves the next peer.
 TEST(GpuWorker, OutlivesAPeer) {
   SharedDevices devices;
   LinkKind kind = with_worker();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer sent before it closed the link or died is received, however late anybody looks.
+// Messages that a peer sent before it closed the link or died are received, however late.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ void end(Side& side, Ending ending) {
   pause();
 }
 
-// Keeps the watcher's thread from doing anything.
+// Blocks the watcher's thread.
 class HeldWatcher {
  public:
   explicit HeldWatcher(Side& side) {
@@ -59,7 +59,7 @@ class HeldWatcher {
   std::promise<void> release_;
 };
 
-// Until the process has ended, or has closed the link and waits.
+// Waits until the process has ended, or has closed the link and waits.
 void await_end(Side& side, Ending ending) {
   if (ending == Ending::kExit || ending == Ending::kKill) {
     siginfo_t info{};
@@ -71,9 +71,10 @@ void await_end(Side& side, Ending ending) {
 
 class LastWords : public ::testing::TestWithParam<LinkKind> {};
 
-// Nobody reads meanwhile, and a ping is before the messages, which nobody is left to be answered.
+// Meanwhile nothing is read, and a ping precedes the messages, to which a reply can no longer be
+// sent.
 TEST_P(LastWords, SmallMessagesArrive) {
-  // As many as the credit is for.
+  // As many as the credit allows.
   const uint64_t messages = GetParam().env.count("ONEHOP_EAGER_CREDIT") ? 15 : 50;
   for (Ending ending : kEndings) {
     SCOPED_TRACE(static_cast<int>(ending));
@@ -107,7 +108,7 @@ TEST_P(LastWords, SmallMessagesArrive) {
 }
 
 // A receive waits: its sender ends as soon as its send is complete. Without shared memory bytes of
-// a complete send may still be in the sender's process, which only closing sends.
+// a complete send may still be in the sender's process, which only close() sends.
 TEST_P(LastWords, ACompleteSendArrives) {
   for (size_t size : {size_t{100}, size_t{5000}, size_t{60000}, size_t{1} << 20, size_t{8} << 20}) {
     for (Ending ending : kEndings) {
@@ -134,15 +135,15 @@ TEST_P(LastWords, ACompleteSendArrives) {
   }
 }
 
-// The link ends at one side while a message waits for its receive there and a later one of its tag
-// has come: the receive gets the loss of the link, not the later message.
+// The link ends on one side while a message waits for its receive there and a later one of the same
+// tag has arrived: the receive gets the loss of the link, not the later message.
 class EndingLinks : public ::testing::TestWithParam<LinkKind> {
  protected:
   static Side*& ending() {
     static Side* side = nullptr;
     return side;
   }
-  // Between taking offers back and saying that the link has ended.
+  // Between withdrawing offers and announcing the end of the link.
   static void hold(const char* point) {
     if (std::string(point) != "link.offers_withdrawn" || !ending()) return;
     Side& side = *std::exchange(ending(), nullptr);
@@ -178,7 +179,7 @@ TEST_P(EndingLinks, NoLaterMessageTakesThePlaceOfALostOne) {
           side.sync();
           EXPECT_EQ(side.hear_number(), 1);
           onehop::Request request = side.peer().irecv(into.data(), kMiddle, 7);
-          // All that was sent is looked at: the message with another tag is the last of it.
+          // All sent messages have been handled: the one with another tag is the last.
           char other[5];
           EXPECT_EQ(side.peer().recv(other, sizeof(other), 8, 20s).size, 5u);
           EXPECT_EQ(oh_request_test(request.get()), OH_IN_PROGRESS);
@@ -190,8 +191,8 @@ TEST_P(EndingLinks, NoLaterMessageTakesThePlaceOfALostOne) {
   }
 }
 
-// The same for a message that both sides copy: the other side hears that the link has ended, not
-// that the operation was cancelled.
+// The same for a message that both sides copy: the peer gets the end of the link, not a cancelled
+// operation.
 class EndingTransfers : public EndingLinks {
  protected:
   static inline std::atomic<bool> copying;
@@ -220,7 +221,7 @@ TEST_P(EndingTransfers, AMessageUnderWayIsLost) {
         [&](Side& side) {
           Buffer buffer = side.buffer(8 << 20);
           side.sync();
-          side.endpoint().progress();  // a receive that is posted there is known here now
+          side.endpoint().progress();  // makes the peer's posted receive known here
           onehop::Request request = begin(side, buffer, closer_sends);
           copying = ends = false;
           ending() = &side;
@@ -243,8 +244,8 @@ TEST_P(EndingTransfers, AMessageUnderWayIsLost) {
   }
 }
 
-// A thread of ours copies for a link that is lost: closing the link, and its endpoint, waits for
-// the end of that, so that all requests have ended when it returns.
+// A local thread copies for a lost link: closing the link, and its endpoint, waits for that copy,
+// so that all requests have ended on return.
 class CloseInTheEnd : public EndingTransfers {
  protected:
   static inline std::atomic<bool> go_on;
@@ -299,7 +300,7 @@ TEST_P(CloseInTheEnd, WaitsForALossThatIsUnderWay) {
 std::vector<LinkKind> kinds_that_copy() {
   std::vector<LinkKind> kinds;
   for (const LinkKind& kind : process_kinds()) {
-    // Without process_vm shared memory is copied, too, but not before its block is mapped there.
+    // Without process_vm shared memory is copied, too, but only after its block is mapped there.
     if (kind.shares_memory() && !kind.env.count("ONEHOP_CMA")) kinds.push_back(kind);
   }
   return kinds;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Offers that are over, links that end while they are used, and children of fork().
+// Stale offers, links that end while in use, and children of fork().
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,8 +19,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t kMedium = 300000;
 
-// The slot of a receive that was taken back serves another one; the sender still knows the old
-// offer.
+// The slot of a cancelled receive is reused for another one; the sender still has the old offer.
 TEST_P(Conformance, AnOldOfferSpoilsNoNewOne) {
   run(
       [](Side& side) {
@@ -56,7 +55,7 @@ TEST_P(Conformance, AnOldOfferSpoilsNoNewOne) {
       });
 }
 
-// A receive that is posted and taken back again and again costs nobody anything.
+// Receives that are posted and cancelled repeatedly must not accumulate state.
 TEST_P(Conformance, ReceivesTakenBackDoNotPileUp) {
   run(
       [](Side& side) {
@@ -84,7 +83,7 @@ TEST_P(Conformance, ReceivesTakenBackDoNotPileUp) {
       });
 }
 
-// After a link or an endpoint was closed nobody writes into its regions any more.
+// After a link or an endpoint was closed its regions are not written any more.
 void leave_closed_regions_alone(const LinkKind& kind) {
   for (bool whole_endpoint : {false, true}) {
     run_pair(
@@ -139,12 +138,12 @@ void leave_closed_regions_alone(const LinkKind& kind) {
 
 TEST_P(Conformance, ClosedRegionsAreLeftAlone) { leave_closed_regions_alone(GetParam()); }
 
-// Where keys let the other side in.
+// Where keys give the peer access.
 class ClosedRegions : public ::testing::TestWithParam<LinkKind> {};
 TEST_P(ClosedRegions, AreLeftAlone) { leave_closed_regions_alone(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(LifecycleRma, ClosedRegions, ::testing::ValuesIn(rma_kinds()), name_of);
 
-// A child of fork() gives everything back, and the parent's link does not notice.
+// A child of fork() releases everything, and the parent's link is not affected.
 TEST_P(Conformance, ChildrenOfForkHarmNobody) {
   if (!GetParam().processes) GTEST_SKIP() << "the other side's threads do not exist in a child";
 #if defined(OH_THREAD_SANITIZER)
@@ -181,7 +180,7 @@ TEST_P(Conformance, ChildrenOfForkHarmNobody) {
             onehop::Region gone = std::move(region);
           }
           side.disconnect();
-          // The child may have links of its own.
+          // The child may have its own links.
           onehop::Endpoint endpoint;
           onehop::Peer self = endpoint.connect(endpoint.address());
           onehop::Request request = self.irecv(&number, sizeof(number));

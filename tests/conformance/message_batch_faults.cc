@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches as messages, and peers that die or stop in the middle of one.
+// Batches as messages, with peers that die or stop in the middle of one.
 #include <unistd.h>
 
 #include "conformance/faults.h"
@@ -66,8 +66,8 @@ TEST_P(BatchFaults, DeathEndsBothSidesInEveryPhase) {
   }
 }
 
-// The sender stops inside of our memory: the deadline ends the receive, but the memory is ours
-// again only when the sender has left it.
+// The sender stops while it accesses local memory: the deadline ends the receive, but the memory is
+// released only when the sender has left it.
 TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryInDoubt) {
   for (int passes = 1; passes <= 4; ++passes) {
     SCOPED_TRACE(passes);
@@ -88,7 +88,7 @@ TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryInDoubt) {
           if (status != OH_ERR_IN_DOUBT) in.poison();
           kill(side.other_process(), SIGCONT);
           int64_t sent = side.hear_number();
-          // Without a segment the last word may come too late.
+          // Without a segment the last message may arrive too late.
           EXPECT_TRUE(!GetParam().shares_memory() || (sent == OH_OK) == (status == OH_OK))
               << status << ", and at the sender " << sent;
           while (!request.buffer_released()) side.endpoint().progress();
@@ -110,11 +110,11 @@ TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryInDoubt) {
           send_filled(side, whole(1000), 1000, 7, 9);
         });
   }
-  // Who writes straight into the memory is met there.
+  // A sender that writes straight into the memory is caught there.
   EXPECT_TRUE(!GetParam().env.empty() || outcomes_[OH_ERR_IN_DOUBT] > 0);
 }
 
-// A closed endpoint does not make it ours sooner.
+// Closing the endpoint does not release it earlier.
 TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryOfAClosedEndpointInDoubt) {
   for (int passes = 1; passes <= 4; ++passes) {
     SCOPED_TRACE(passes);
@@ -141,7 +141,7 @@ TEST_P(BatchFaults, StoppedSendersLeaveTheMemoryOfAClosedEndpointInDoubt) {
           oh::g_fault_hook = nullptr;
         });
   }
-  // Who writes straight into the memory is met there.
+  // A sender that writes straight into the memory is caught there.
   EXPECT_TRUE(!GetParam().env.empty() || outcomes_[OH_ERR_IN_DOUBT] > 0);
 }
 

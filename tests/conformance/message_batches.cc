@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches as messages: many blocks at one side, many others at the other.
+// Batches as messages: many blocks on one side, many different ones on the other.
 #include "conformance/message_batches.h"
 
 #include <deque>
@@ -39,7 +39,7 @@ TEST_P(Conformance, BatchMessagesMoveBlocksThatAreCutDifferently) {
 }
 
 TEST_P(Conformance, BatchMessagesOfManyBlocks) {
-  // Fewer where every block goes by a slot or an engine of its own.
+  // Fewer if every block needs its own slot or engine copy.
   const size_t count = GetParam().device[0] < 0 ? 100'000 : 3'000;
   const size_t space = count * 33;
   Cut from = cut_up(count, 32, space);
@@ -132,7 +132,7 @@ TEST_P(Conformance, BatchMessagesThatDoNotFitFailOnBothSides) {
       });
 }
 
-// Batches and messages of one tag, and batches of others, do not see each other.
+// Batches and messages of one tag, and batches of other tags, do not match each other.
 TEST_P(Conformance, BatchMessagesMatchByTagAmongThemselves) {
   constexpr size_t kSize = 3000;
   const uint64_t last = OH_BATCH_TAG_MAX;
@@ -203,7 +203,7 @@ TEST_P(Conformance, BatchMessagesWaitForTheirReceives) {
       });
 }
 
-// Receives that were given up, before or after the other side has heard of them, match nothing.
+// Abandoned receives, before or after the peer knows of them, match nothing.
 TEST_P(Conformance, BatchReceivesThatWereGivenUpLeaveTheOrder) {
   constexpr size_t kSpace = 200'000;
   Cut fine = cut_up(2000, 90, kSpace);  // its offer is large
@@ -237,7 +237,7 @@ TEST_P(Conformance, BatchReceivesThatWereGivenUpLeaveTheOrder) {
       });
 }
 
-// A program may look again and again whether a batch has come.
+// A program may poll repeatedly for an arrived batch.
 TEST_P(Conformance, BatchReceivesThatWereGivenUpCostNoCredit) {
   run(
       [&](Side& side) {
@@ -254,7 +254,7 @@ TEST_P(Conformance, BatchReceivesThatWereGivenUpCostNoCredit) {
           return side.peer().stats().out_of_credit == before;
         };
         for (int i = 0; i < 3000; ++i) look(i);
-        // The credit is on its way back.
+        // The credit is being returned.
         auto end = std::chrono::steady_clock::now() + 20s;
         bool has_credit = false;
         while (!has_credit && std::chrono::steady_clock::now() < end) {
@@ -336,7 +336,7 @@ TEST_P(Conformance, BatchMessagesAreBounded) {
   });
 }
 
-// A link that is closed ends the receives of batches on it.
+// Closing a link ends the receives of batches on it.
 TEST_P(Conformance, BatchReceivesEndWithTheirLink) {
   run(
       [&](Side& side) {

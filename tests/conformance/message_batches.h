@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of batches as messages share: lists of blocks, and the bytes in them.
+// Shared by the tests of batches as messages: lists of blocks, and their bytes.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace conformance {
 using namespace std::chrono_literals;
 
 struct Cut : Blocks {
-  // The bytes of the blocks, one after the other.
+  // Returns the concatenated bytes of the blocks.
   onehop::Bytes gather(const onehop::Bytes& memory) const {
     onehop::Bytes bytes;
     for (size_t i = 0; i < offsets.size(); ++i) {
@@ -24,7 +24,7 @@ struct Cut : Blocks {
     }
     return bytes;
   }
-  // Whether the first of them hold `message`, and every other byte of the memory is as poisoned.
+  // Whether the blocks start with `message` and every other byte of the memory is still poisoned.
   ::testing::AssertionResult holds(Buffer& buffer, const onehop::Bytes& message) const {
     onehop::Bytes expected(buffer.size(), 0xee);
     size_t at = 0;
@@ -41,7 +41,7 @@ struct Cut : Blocks {
   }
 };
 
-// So many blocks of 0 to `most` bytes in a memory of `space`, backwards in it.
+// Returns `count` blocks of 0 to `most` bytes, in descending order within `space` bytes of memory.
 inline Cut cut_up(size_t count, uint64_t most, size_t space) {
   Cut cut;
   for (size_t i = 0; i < count; ++i) cut.add(space - (i + 1) * (most + 1), i * 37 % (most + 1));
@@ -53,7 +53,7 @@ inline Cut whole(uint64_t length) {
   return cut;
 }
 
-// What the first side has sent: its buffer was filled with the seed.
+// Returns the bytes that the first side sent from a buffer filled with the seed.
 inline onehop::Bytes sent(const Cut& cut, size_t size, uint64_t seed) {
   return cut.gather(pattern(seed, size));
 }

@@ -12,7 +12,7 @@
 namespace conformance::messages {
 namespace {
 
-// Around every boundary a path may have.
+// Sizes around every boundary of a path.
 const std::vector<size_t> kSizes = {
     0,     1,     7,     8,     15,    16,     47,     48,     49,     63,      64,      65,
     400,   511,   512,   513,   1024,  2032,   2047,   2048,   2049,   4096,    16383,   16384,
@@ -25,7 +25,7 @@ TEST_P(Messages, EverySizeArrivesWhole) {
           Buffer buffer = side.buffer(kSizes[i]);
           buffer.fill(i);
           side.peer().send(buffer.data(), buffer.size(), i);
-          // The buffer is ours again: what we do now must not reach the other side.
+          // The buffer is released: changes to it must not reach the peer.
           buffer.poison();
         }
       },
@@ -39,7 +39,7 @@ TEST_P(Messages, EverySizeArrivesWhole) {
           EXPECT_TRUE(buffer.holds(i, kSizes[i])) << kSizes[i] << " bytes";
           ASSERT_TRUE(buffer.is_poisoned(kSizes[i])) << "past the message of " << kSizes[i];
           bool small = kSizes[i] <= side.peer().info().max_inline;
-          // Before its receive is known no message goes by an engine, and from a device none goes.
+          // Eager messages use no engine. Messages from device memory are never eager.
           bool early =
               !on_device(side.kind().memory[0]) && kSizes[i] <= side.peer().info().eager_max;
           oh_path expected = early ? side.kind().host_path() : side.kind().path;
@@ -53,7 +53,7 @@ TEST_P(Messages, EverySizeArrivesWhole) {
       });
 }
 
-// Both blocking and not, receives before and after their messages.
+// Blocking and not, with receives before and after their messages.
 TEST_P(Messages, EverySizeWhateverComesFirst) {
   for (bool receive_first : {true, false}) {
     run(
@@ -82,7 +82,7 @@ TEST_P(Messages, EverySizeWhateverComesFirst) {
   }
 }
 
-// Send k matches receive k of the same tag, whatever path each takes and whoever is first.
+// Send k matches receive k of the same tag, whatever path each takes and whichever is first.
 TEST_P(Messages, MessagesOfOneTagKeepTheirOrder) {
   const std::vector<size_t> sizes = {8, 40000, 100, 200000, 3000, 17000, 64, 1 << 20, 16384, 1};
   constexpr size_t kCount = 200;
@@ -198,7 +198,7 @@ TEST_P(Messages, AnySourceNamesTheSender) {
       });
 }
 
-// A longer message is an error at the receive, and the link stays in step.
+// A message longer than its receive is an error there, and the link stays in step.
 TEST_P(Messages, LongerMessagesAreErrors) {
   const std::vector<size_t> sizes = {64, 3000, 100000, 3000000};
   run(
@@ -215,7 +215,8 @@ TEST_P(Messages, LongerMessagesAreErrors) {
           }
           side.peer().send("next", 4, 1);
           side.sync();
-          // It ended well here, so the news comes by itself; the watchdog ends a wait in vain.
+          // It succeeded here, so the error arrives asynchronously; the watchdog ends a wait in
+          // vain.
           while (!told) {
             try {
               side.peer().check_async_error();
@@ -262,7 +263,7 @@ TEST_P(Messages, BothSidesSendFirst) {
   });
 }
 
-// More than fits anywhere: rings, credit, slots. Everything waits its turn and arrives.
+// More than all rings, credit and slots hold. Every message waits for its turn and arrives.
 TEST_P(Messages, FloodsAreBoundedAndArrive) {
   constexpr size_t kCount = 3000;
   constexpr size_t kSize = 1024;
@@ -311,7 +312,7 @@ TEST_P(Messages, ThreadsShareAPeer) {
   });
 }
 
-// Everything mixed: sizes, tags, who is first, what is cancelled. TRAFFIC_SEED: another mixture.
+// A random mixture of sizes, tags, order and cancellations. TRAFFIC_SEED selects another one.
 TEST_P(Messages, RandomTraffic) {
   const char* given = std::getenv("TRAFFIC_SEED");
   auto seed = static_cast<uint32_t>(given ? std::atoi(given) : 1);
@@ -347,7 +348,7 @@ TEST_P(Messages, RandomTraffic) {
         for (size_t i = 0; i < kCount; ++i) {
           buffers.push_back(side.buffer(items[i].size));
           buffers.back().poison();
-          // Now and then a receive that is taken back at once, in front of the real one.
+          // Sometimes a receive that is cancelled at once, before the real one.
           if (own() % 10 == 0) {
             Buffer other = side.buffer(items[i].size + 100000);
             onehop::Request taken =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Metrics: what they say is what was moved, by the path that each request names.
+// Metrics: the counted bytes and operations match the path that each request reports.
 #include <map>
 
 #include "conformance/batches.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Labels = std::vector<std::string>;
 
-// What the process has counted.
+// The counters of the process.
 class Reading {
  public:
   Reading() {
@@ -34,7 +34,7 @@ class Reading {
   std::map<Labels, std::pair<uint64_t, double>> values_;
 };
 
-// How much operations of one kind have moved by each path, as their requests have said.
+// The operations and bytes of one kind by path, according to their requests.
 class Expected {
  public:
   Expected(std::string direction, std::string op)
@@ -44,7 +44,7 @@ class Expected {
     bytes_[message.path] += message.size;
     ++operations_[message.path];
   }
-  // By any path.
+  // By all paths.
   void check(const Reading& now) const {
     for (int path = 0; path < OH_PATH_COUNT; ++path) {
       const std::string name = oh_path_name(static_cast<oh_path>(path));
@@ -162,7 +162,7 @@ TEST_P(Messages, MetricsAreWhatWasSentAndReceived) {
         }
         sends.check(Reading());
         side.sync();
-        // What is posted and has not ended.
+        // Operations that were posted and have not ended.
         const Labels inflight{"onehop_inflight"};
         const uint64_t before = Reading().value(inflight);
         onehop::Request first = side.peer().irecv(buffer.data(), 100, 2);
@@ -189,8 +189,8 @@ TEST_P(Messages, MetricsAreWhatWasSentAndReceived) {
       });
 }
 
-// A batch that is sent as a message: the sender writes it by a put, and what the two sides say to
-// each other about it is not counted.
+// A batch sent as a message: the sender writes it by a put, and the control messages about it are
+// not counted.
 TEST_P(Messages, MetricsOfABatchAsAMessageAreItsBytes) {
   run(
       [](Side& side) {
@@ -243,7 +243,7 @@ TEST(MetricsText, HasEveryMetric) {
 TEST(MetricsText, SaysHowMuchRoomItNeeds) {
   size_t size = 0;
   EXPECT_EQ(oh_metrics_text(nullptr, &size), OH_ERR_RANGE);
-  onehop::Bytes text(size + 4096);  // it may have grown
+  onehop::Bytes text(size + 4096);  // the text may have grown
   size = text.size();
   ASSERT_EQ(oh_metrics_text(reinterpret_cast<char*>(text.data()), &size), OH_OK);
   EXPECT_EQ(text[size - 1], 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tier in NCCL's shape: two ranks, each on a device of its own.
+// The API in NCCL's shape: two ranks, each on its own device.
 #include "onehop/nccl.h"
 
 #include <cstring>
@@ -15,7 +15,7 @@ constexpr size_t kLarge = 3'000'001;
 #define EXPECT_SUCCESS(call) EXPECT_EQ(call, ohSuccess) << oh_error_text()
 #define ASSERT_SUCCESS(call) ASSERT_EQ(call, ohSuccess) << oh_error_text()
 
-// One rank and its stream; side 0 makes the unique id.
+// One rank and its stream; side 0 creates the unique id.
 struct Rank {
   explicit Rank(Side& ours) : side(ours) {
     ohUniqueId id;
@@ -80,7 +80,7 @@ TEST(GpuNcclShape, RanksKnowThemselves) {
   });
 }
 
-// Of 8 bytes each: a stream's sends and receives in their order.
+// Of 8 bytes each: a stream's sends and receives match in order.
 TEST(GpuNcclShape, MessagesMatchInOrder) {
   run_ranks([](Rank& rank) {
     std::vector<Buffer> buffers;
@@ -100,7 +100,7 @@ TEST(GpuNcclShape, MessagesMatchInOrder) {
   });
 }
 
-// Large, in both directions at once, several between the same ranks, and in nested groups.
+// Large messages, in both directions at once, several between the same ranks, and in nested groups.
 TEST(GpuNcclShape, AGroupExchanges) {
   run_ranks([](Rank& rank) {
     std::vector<Buffer> sent;
@@ -142,7 +142,7 @@ TEST(GpuNcclShape, AReceiveThatIsTooShortIsTold) {
     }));
     EXPECT_EQ(failure, ohInvalidUsage);
     EXPECT_SUCCESS(ohCommGetAsyncError(rank.comm, &failure));
-    EXPECT_EQ(failure, ohInvalidUsage);  // it stays
+    EXPECT_EQ(failure, ohInvalidUsage);  // the error stays
   });
 }
 

@@ -60,7 +60,7 @@ TEST_P(OneSided, OutsideOfTheRegionIsRefused) {
         EXPECT_EQ(status_of([&] { peer.put(buffer.data(), remote, 1001, 0); }), OH_ERR_RANGE);
         EXPECT_EQ(status_of([&] { peer.get(buffer.data(), remote, SIZE_MAX, 2); }), OH_ERR_RANGE);
         EXPECT_EQ(status_of([&] { peer.put(nullptr, remote, 0, 8); }), OH_ERR_INVALID);
-        // Descriptors that were damaged.
+        // Damaged descriptors.
         for (size_t size : {size_t{0}, size_t{7}, descriptor.size() - 1}) {
           onehop::Bytes cut(descriptor.begin(), descriptor.begin() + static_cast<long>(size));
           EXPECT_EQ(status_of([&] { peer.attach(cut); }), OH_ERR_INVALID);
@@ -93,7 +93,7 @@ TEST_P(OneSided, RetiredRegionsAreLeftAlone) {
                   OH_ERR_RETIRED);
         EXPECT_EQ(status_of([&] { side.peer().get(buffer.data(), remote, 0, 1000).wait(); }),
                   OH_ERR_RETIRED);
-        // A region that took its place is another one.
+        // A region that reuses its index is a different one.
         onehop::RemoteRegion fresh = side.peer().attach(side.hear());
         EXPECT_EQ(status_of([&] { side.peer().put(buffer.data(), remote, 0, 1000).wait(); }),
                   OH_ERR_RETIRED);
@@ -169,7 +169,7 @@ TEST_P(OneSided, SignalsAreCountedAndTaken) {
         for (uint64_t i = 0; i < 20; ++i) {
           buffer.fill(i);
           onehop::Request put = side.peer().put(buffer.data(), remote, 0, buffer.size());
-          side.peer().signal(3);  // comes after the put, also if that has not ended
+          side.peer().signal(3);  // arrives after the put, even if that has not ended
           put.wait();
           side.peer().wait_signal(4);
         }
@@ -218,7 +218,7 @@ TEST_P(OneSided, NotificationsKeepTheirOrderAndAreBounded) {
       });
 }
 
-// They travel in parts, with more bytes than the credit lets out at once.
+// They are sent in parts, with more bytes than the credit allows at once.
 TEST_P(OneSided, LongNotificationsArriveWholeAndInOrder) {
   const std::vector<size_t> sizes = {2048, 2049, 4096, 200000, 0, 1, 3000000, 2047};
   const auto content = [](size_t i, size_t size) {
@@ -254,7 +254,7 @@ TEST_P(OneSided, LongNotificationsArriveWholeAndInOrder) {
       });
 }
 
-// The owner of the memory hears that it was read, when it was.
+// The owner of the memory is notified once it was read.
 TEST_P(OneSided, AGetNotifiesItsTarget) {
   run(
       [](Side& side) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Links that are closed as soon as what the closing side waited for has ended: what it said behind
-// that comes.
+// Links that are closed as soon as the awaited operations have ended: signals and notifications
+// posted after them still arrive.
 #include <chrono>
 
 #include "conformance/fake_driver.h"
@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr int kRounds = kSanitized ? 3 : 10;
 
-// One of each way that puts take.
+// One link kind for each path of puts.
 std::vector<LinkKind> ways() {
   std::vector<LinkKind> kinds;
   for (LinkKind kind : process_kinds()) {

@@ -20,7 +20,7 @@ std::vector<LinkKind> process_kinds() {
                .env = {{"ONEHOP_TRANSPORT", "ucx"}, {"UCX_TLS", "tcp"}, {"UCX_NET_DEVICES", "lo"}},
                .path = OH_PATH_UCX},
   };
-  // To us it is the same but for the timing.
+  // For onehop it differs only in timing.
   if (!kSanitized) {
     kinds.push_back({.name = "ucx_shm",
                      .env = {{"ONEHOP_TRANSPORT", "ucx"},

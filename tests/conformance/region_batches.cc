@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches over many pieces of local memory and many regions: lists, runs, at once and prepared; one
-// notification behind all of them; those that are refused.
+// Batches over many pieces of local memory and many regions: lists, runs, direct and prepared; one
+// notification after all of them; and batches that are rejected.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -49,7 +49,7 @@ class Memory {
   std::deque<Buffer> buffers_;
 };
 
-// Blocks between all pieces and all regions, none of which touches another's bytes.
+// Blocks between all pieces and all regions, which do not overlap.
 struct Blocks {
   explicit Blocks(uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -81,7 +81,7 @@ struct Blocks {
     batch.lengths = lengths.data();
     return batch;
   }
-  // What copying `from` to `to` makes of poisoned memory; `put`: `from` is local.
+  // Returns poisoned memory after copying `from` to `to`; `put`: `from` is local.
   std::vector<onehop::Bytes> moved(const std::vector<onehop::Bytes>& from, size_t to,
                                    bool put) const {
     std::vector<onehop::Bytes> all(to, onehop::Bytes(kSpace, 0xee));
@@ -136,13 +136,13 @@ TEST_P(OneSided, RegionBatchesMoveEveryBlock) {
         memory.fill(10);
         onehop::Message put = side.peer().put_regions(batch, &all_there).wait(20s);
         EXPECT_TRUE(side.kind().takes(put.path, side.kind().one_sided_path()));
-        side.sync();  // they have looked, and have filled theirs
+        side.sync();  // the peer has checked its memory, and has filled it
         memory.poison();
         side.peer().get_regions(batch, &all_here).wait(20s);
         const auto expected = blocks.moved(content(side, kRegions, 30), kLocals, /*put=*/false);
         EXPECT_TRUE(memory.bytes() == expected);
         side.sync();
-        // The same prepared, posted twice.
+        // The same, prepared and posted twice.
         onehop::PreparedBatch prepared = side.peer().prepare_put_regions(batch);
         for (uint64_t round = 0; round < 2; ++round) {
           memory.fill(50 + 100 * round);
@@ -166,7 +166,7 @@ TEST_P(OneSided, RegionBatchesMoveEveryBlock) {
           return memory.bytes() == blocks.moved(content(side, kLocals, seed), kRegions, true);
         };
         await('p');
-        EXPECT_TRUE(holds(10));  // all of them came before it
+        EXPECT_TRUE(holds(10));  // all of them arrived before it
         memory.fill(30);
         side.sync();
         await('g');
@@ -182,7 +182,7 @@ TEST_P(OneSided, RegionBatchesMoveEveryBlock) {
         side.sync();
         await('g');
         side.sync();
-        EXPECT_FALSE(side.endpoint().notification());  // one a batch
+        EXPECT_FALSE(side.endpoint().notification());  // one per batch
       });
 }
 
@@ -274,12 +274,12 @@ TEST_P(OneSided, RegionBatchesThatAreWrongMoveNothing) {
         const uint64_t twice[] = {1, 3};
         EXPECT_EQ(status([&](Batch& b) { runs(b, twice, far); }), OH_ERR_RANGE);
         EXPECT_EQ(status([&](Batch& b) { b.count = 0; }), OH_OK);
-        EXPECT_EQ(status([](Batch& b) { b = {}; }), OH_OK);  // and nothing at all
+        EXPECT_EQ(status([](Batch& b) { b = {}; }), OH_OK);  // also without anything
         side.sync();
-        side.sync();  // they have looked
+        side.sync();  // the peer has checked its memory
         EXPECT_EQ(status([](Batch&) {}), OH_OK);
         side.sync();
-        // One of the regions goes: nothing is put into the other.
+        // One of the regions is retired: nothing is put into the other.
         side.sync();
         EXPECT_EQ(status([](Batch&) {}), OH_ERR_RETIRED);
         side.sync();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests: deadlines, limits, what goes wrong and what stays right afterwards.
+// Requests: deadlines, limits, failures, and the state after them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TEST_P(Messages, AReceiveWithoutMessageEndsAtItsDeadline) {
           side.peer().recv(late.data(), late.size(), 1, 30ms);
           ADD_FAILURE() << "a message came from nowhere";
         } catch (const onehop::TimeoutError& failure) {
-          // Both sides' state, and who it is about.
+          // The text has the state of both sides, and names the peer.
           EXPECT_NE(std::string(failure.what()).find("here:"), std::string::npos);
           EXPECT_NE(std::string(failure.what()).find("there:"), std::string::npos);
         }
@@ -50,7 +50,7 @@ TEST_P(Messages, AReceiveWithoutMessageEndsAtItsDeadline) {
           side.peer().recv(buffer.data(), buffer.size(), 1);
           EXPECT_TRUE(buffer.holds(i, buffer.size())) << "message " << i;
         }
-        // The buffers that were given back were not written.
+        // Released buffers were not written.
         EXPECT_EQ(late.at(0), 0xee);
         EXPECT_EQ(late.at(99999), 0xee);
       });
@@ -66,7 +66,7 @@ TEST_P(Messages, ASendWithoutReceiveEndsAtItsDeadline) {
                   OH_ERR_TIMEOUT);
         buffer.poison();
         side.sync();
-        // The one that was given up is not delivered; what comes after it is.
+        // The abandoned message is not delivered; later ones are.
         buffer.fill(2);
         side.peer().send(buffer.data(), kSize, 1);
         buffer.fill(3);
@@ -92,7 +92,7 @@ TEST_P(Messages, DroppedRequestsGoOn) {
           onehop::Request dropped = side.peer().isend(buffer.data(), kSize, 1);
         }
         side.peer().send("end", 3, 2);
-        // Whoever drops a request still makes progress for it.
+        // A caller that releases a request still makes progress for it.
         char ack = 0;
         side.peer().recv(&ack, 1, 3);
       },
@@ -139,7 +139,7 @@ TEST_P(Messages, TooManyPendingSendsMeetBackPressure) {
       });
 }
 
-// What the link did last can be read, and a timeout leaves it in a file when it was asked to.
+// The link's last operations can be read, and a timeout writes them to a file if configured.
 TEST_P(Messages, TheLastOperationsAreRemembered) {
   std::string folder = ::testing::TempDir();
   setenv("ONEHOP_FLIGHT_DIR", folder.c_str(), 1);
@@ -171,7 +171,7 @@ TEST_P(Messages, TheLastOperationsAreRemembered) {
   unsetenv("ONEHOP_FLIGHT_DIR");
 }
 
-// Other operations end between the question how long a text is and the answer.
+// Other operations may end between the query of a text's length and its retrieval.
 TEST(Fill, GrowsUntilTheBytesFit) {
   size_t calls = 0;
   onehop::Bytes bytes = onehop::detail::fill(10, [&](void* out, size_t* size) {
@@ -199,7 +199,7 @@ TEST_P(Messages, WrongArgumentsAreRefusedAtOnce) {
     EXPECT_NE(std::string(oh_error_text()).find("peer"), std::string::npos);
     oh_transfer_options wrong{};
     EXPECT_EQ(oh_peer_recv(peer.get(), &byte, 1, 0, &wrong, nullptr), OH_ERR_INVALID);
-    // The link is as good as before.
+    // The link works as before.
     uint64_t out = 5;
     uint64_t in = 0;
     onehop::Request send = peer.isend(&out, sizeof(out));
@@ -230,7 +230,7 @@ TEST_P(Messages, AClosedLinkEndsWhatWaitsOnIt) {
       });
 }
 
-// What was sent before the link was closed still arrives.
+// Messages sent before the link was closed still arrive.
 TEST_P(Messages, MessagesOutliveTheirSender) {
   if (on_device(GetParam().memory[0])) {
     GTEST_SKIP() << "a send from device memory ends when its receive has taken it";
@@ -261,7 +261,7 @@ TEST_P(Messages, WaitsWakeSleepers) {
   run(
       [](Side& side) {
         for (int i = 0; i < 5; ++i) {
-          std::this_thread::sleep_for(20ms);  // longer than anybody spins
+          std::this_thread::sleep_for(20ms);  // longer than any spinning
           Buffer buffer = side.buffer(i % 2 ? 100000 : 8);
           buffer.fill(static_cast<uint64_t>(i));
           side.peer().send(buffer.data(), buffer.size());

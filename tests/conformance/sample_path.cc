@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The contract over a path that was added by a folder and a row of the table: sample_path/.
+// The contract over a path that consists of a folder and a table row: sample_path/.
 #include "sample_path/pipe_path.h"
 
 #include "conformance/sides.h"
@@ -23,7 +23,7 @@ std::vector<LinkKind> pipe_kinds() {
 INSTANTIATE_TEST_SUITE_P(Sample, Conformance, ::testing::ValuesIn(pipe_kinds()), name_of);
 INSTANTIATE_TEST_SUITE_P(Sample, OneSided, ::testing::ValuesIn(pipe_kinds()), name_of);
 
-// It is the path that moves the bytes, and that paths() tells of.
+// The path moves the bytes, and paths() reports it.
 TEST(SamplePath, ThePipeMovesTheBytes) {
   by_pipe(true);
   run_pair(

@@ -99,8 +99,7 @@ Buffer Side::buffer(size_t size) const {
 }
 
 void Side::connect() {
-  // Giving a link back waits for kernels of this process, and those of the next link may wait for
-  // us.
+  // Releasing a link waits for kernels of this process, and those of the next link may wait for us.
   disconnect();
   oh_endpoint_options options{};
   options.struct_size = sizeof(options);
@@ -135,7 +134,7 @@ void Side::drop_peer() {
 
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test) { return test.param.name; }
 
-// Asked in a process of its own.
+// Checked in a process of its own.
 bool has_ucx() {
   static const bool found = [] {
     fflush(nullptr);
@@ -149,7 +148,7 @@ bool has_ucx() {
 
 namespace {
 
-// The environment of a test; back to what it was when the test ends.
+// The environment of a test; restored when the test ends.
 class KindScope {
  public:
   explicit KindScope(const LinkKind& kind) : kind_(kind) {
@@ -181,7 +180,7 @@ pid_t fork_side(const LinkKind& kind, int number, const int fds[2], const Role& 
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
-// UCX does not survive fork() either, and the one that runs the tests forks again.
+// UCX does not survive fork() either, and the process that runs the tests forks again.
 bool in_fresh_process(const LinkKind& kind) { return kind.path == OH_PATH_UCX; }
 
 void expect_success(pid_t child, const char* who) {
@@ -190,12 +189,12 @@ void expect_success(pid_t child, const char* who) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << who << " failed: " << status;
 }
 
-// Does `work` in a process of its own; the test fails if it does.
+// Runs `work` in a process of its own; the test fails if it fails.
 void run_fresh(const std::function<void()>& work) {
   if (!has_ucx()) GTEST_SKIP() << "no UCX here: libucp.so.0 of 1.13 or newer";
   EXPECT_TRUE(wait_until_single_threaded());
   fflush(nullptr);
-  alarm(2 * kWatchdogSeconds);  // the child's comes first
+  alarm(2 * kWatchdogSeconds);  // the child's watchdog comes first
   pid_t child = fork();
   if (child == 0) {
     work();
@@ -215,7 +214,7 @@ void pair_up(const LinkKind& kind, const Role& first, const Role& second) {
     ASSERT_GT(child, 0);
     // The children's watchdogs come first.
     if (kind.on_gpu()) alarm(2 * kWatchdogSeconds);
-    // No child can use CUDA after a fork, so a process that has used it forks no more.
+    // CUDA cannot be used after a fork, so a process that has used it must not fork.
     pid_t self = kind.on_gpu() ? fork_side(kind, 0, fds, first) : 0;
     close(fds[1]);
     if (self == 0) play(kind, 0, fds[0], child, first);
@@ -231,7 +230,7 @@ void pair_up(const LinkKind& kind, const Role& first, const Role& second) {
   };
   if (kind.on_gpu()) {
     EXPECT_TRUE(wait_until_single_threaded());
-    alarm(2 * kWatchdogSeconds);  // the child's comes first
+    alarm(2 * kWatchdogSeconds);  // the child's watchdog comes first
     fflush(nullptr);
     pid_t child = fork();
     if (child == 0) {
@@ -285,7 +284,7 @@ void run_with_victim(const LinkKind& kind, const Role& survivor, const Role& vic
 
 namespace {
 
-// A child that does `work`; the test fails there if something is thrown.
+// Forks a child that runs `work`; the test fails there if an exception is thrown.
 pid_t fork_work(const std::function<void()>& work) {
   EXPECT_TRUE(wait_until_single_threaded());
   fflush(nullptr);
@@ -313,7 +312,7 @@ struct Channel {
 
 void run_apart(const LinkKind& kind, const Role& first, const Role& second) {
   KindScope scope(kind);
-  alarm(5 * kWatchdogSeconds);  // the children have watchdogs of their own, which they may wind up
+  alarm(5 * kWatchdogSeconds);  // the children have their own watchdogs, which may be extended
   pid_t children[2];
   {
     Channel channel;
@@ -333,7 +332,7 @@ void run_apart(const LinkKind& kind, const Role& first, const Role& second) {
 void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const Role& victim,
                            const Role& next) {
   KindScope scope(kind);
-  alarm(2 * kWatchdogSeconds);  // the children's come first
+  alarm(2 * kWatchdogSeconds);  // the children's watchdogs come first
   pid_t others[2];
   pid_t first;
   {
@@ -355,7 +354,7 @@ void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const
     });
   }
   expect_success(first, "the survivor");
-  kill(others[0], SIGKILL);  // where the survivor failed before it did
+  kill(others[0], SIGKILL);  // the survivor may have failed before doing it
   expect_success(others[1], "the next peer");
   int status = 0;
   ASSERT_EQ(waitpid(others[0], &status, 0), others[0]);
@@ -365,8 +364,8 @@ void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const
 void run_ranks(const LinkKind& kind, uint32_t size, const RankRole& role) {
   constexpr size_t kMostId = 4096;
   KindScope scope(kind);
-  alarm(5 * kWatchdogSeconds);  // the children's come first
-  int ends[2];                  // by messages: each rank takes one
+  alarm(5 * kWatchdogSeconds);  // the children's watchdogs come first
+  int ends[2];                  // preserves messages: each rank takes one
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
   std::vector<pid_t> children;
   for (uint32_t rank = 0; rank < size; ++rank) {

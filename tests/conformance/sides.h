@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two sides of one link, for the conformance tests: two threads of one process, or two processes. A
-// test is two functions, one per side; they meet at sync().
+// test is two functions, one per side, which synchronise by sync().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,32 +18,32 @@
 
 namespace conformance {
 
-// One way to make a link. Instantiating the suite takes one of these.
+// One kind of link, the parameter of the suite.
 struct LinkKind {
   std::string name;
-  bool processes = true;                        // else two threads of this process
+  bool processes = true;                        // false: two threads of this process
   std::map<std::string, std::string> env = {};  // ONEHOP_* of both sides
-  oh_path path = OH_PATH_SHM;                   // of what is not inline
-  // Where the buffers of each side are.
+  oh_path path = OH_PATH_SHM;                   // of messages that are not inline
+  // Memory kind of each side's buffers.
   MemoryKind memory[2] = {MemoryKind::kPrivate, MemoryKind::kPrivate};
-  // The device of each side's endpoint: -1 is none, for host memory.
+  // Device of each side's endpoint; -1: none, for host memory.
   int device[2] = {-1, -1};
-  std::string driver = {};  // the library; empty: the real one
-  // Whether there is a segment; else frames travel through the network.
+  std::string driver = {};  // the driver library; empty: the real one
+  // Whether the sides have a shared-memory segment; otherwise frames travel over the network.
   bool shares_memory() const { return path != OH_PATH_SOCKET && path != OH_PATH_UCX; }
-  // Whether an endpoint has a GPU.
+  // Whether either endpoint has a GPU.
   bool on_gpu() const { return device[0] >= 0 || device[1] >= 0; }
-  // Of host memory, whatever the buffers are.
+  // The path of host memory, whatever the buffers are.
   oh_path host_path() const {
     if (!on_gpu() || !shares_memory()) return path;
     return processes ? OH_PATH_SHM : OH_PATH_LOCAL;
   }
-  // Of puts and gets by side 0, where it is another one.
+  // Path of puts and gets by side 0, if it differs from `path`.
   std::optional<oh_path> put_path = {};
   oh_path one_sided_path() const { return put_path.value_or(path); }
-  // Switches another table of paths on and off, for the links of a test.
+  // Switches an alternative path table on or off, for the links of a test.
   void (*use_paths)(bool use) = nullptr;
-  // Whether a path is what was expected; a GPU's worker is there or it is not.
+  // Whether the path taken is the expected one; a GPU's worker may replace it if enabled.
   bool takes(oh_path taken, oh_path expected) const {
     return taken == expected || (taken == OH_PATH_WORKER && env.count("ONEHOP_WORKER") != 0);
   }
@@ -57,11 +57,11 @@ struct LinkKind {
 
 inline void PrintTo(const LinkKind& kind, std::ostream* out) { *out << kind.name; }
 
-// What Buffer::fill() fills with.
+// Returns the bytes that Buffer::fill() writes.
 onehop::Bytes pattern(uint64_t seed, size_t size);
 
-// A buffer of the kind under test. Its bytes are looked at through bytes() and at() only: they may
-// be on a device.
+// A buffer of the kind under test. Tests read it only through bytes() and at(), since it may be
+// device memory.
 class Buffer {
  public:
   Buffer(size_t size, MemoryKind kind);
@@ -75,7 +75,7 @@ class Buffer {
   // Fills it with bytes that depend on the seed and the position.
   void fill(uint64_t seed);
   void poison();
-  // Whether the first `size` bytes are those of the seed.
+  // Whether the first `size` bytes match the seed.
   ::testing::AssertionResult holds(uint64_t seed, size_t size) const;
   // Whether all bytes from the position on are as poison() left them.
   ::testing::AssertionResult is_poisoned(size_t from = 0) const;
@@ -99,26 +99,26 @@ class Side {
   const LinkKind& kind() const { return kind_; }
   onehop::Endpoint& endpoint() { return *endpoint_; }
   onehop::Peer& peer() { return *peer_; }
-  // The process of the other side, where there is one.
+  // Process id of the peer, if it is another process.
   int other_process() const { return other_process_; }
   void set_other_process(int process) { other_process_ = process; }
   Buffer buffer(size_t size) const;
 
-  // Both sides have come here.
+  // Waits until both sides have called it.
   void sync();
-  // Passes bytes to the other side, outside of the library under test.
+  // Passes bytes to the peer over a pipe, not through the library under test.
   void tell(const onehop::Bytes& bytes);
   onehop::Bytes hear();
   void tell_number(int64_t number);
   int64_t hear_number();
-  // Whether the other side has told something that was not heard yet.
+  // Whether the peer has sent bytes that hear() has not returned yet.
   bool was_told() const;
 
   void connect();
   void disconnect();
-  // The other way round: the peer's handle is released last.
+  // Releases the handles in reverse order: the peer's last.
   void disconnect_endpoint_first();
-  // Closes the link; the endpoint stays.
+  // Closes the link; the endpoint stays open.
   void drop_peer();
 
  private:
@@ -131,40 +131,41 @@ class Side {
   std::unique_ptr<onehop::Peer> peer_;
 };
 
-// What we have read the library's threads may overwrite from now on, and what they wrote before is
-// ours to read: through the link's locks, which ThreadSanitizer can see.
+// Orders this thread with the library's threads through the link's locks, which ThreadSanitizer
+// sees: they may overwrite what this thread has read, and this thread may read what they wrote.
 void meet_threads(const onehop::Peer& peer);
 
 using Role = std::function<void(Side&)>;
 
-// Runs both roles on a fresh link; the test fails if either does, or if it takes too long.
+// Runs both roles on a new link; the test fails if either role fails, or on a timeout.
 void run_pair(const LinkKind& kind, const Role& first, const Role& second);
-// The same in two processes, of which the second may be stopped or killed: the first alone decides.
+// The same in two processes, of which the second may be stopped or killed: only the first decides
+// the result.
 void run_with_victim(const LinkKind& kind, const Role& survivor, const Role& victim);
-// The same in two processes that connect and disconnect by themselves, so that what each has open
-// can be counted before and after. Both are children: the one that runs the test uses no GPU.
+// The same in two processes that connect and disconnect by themselves, so that each can count its
+// open objects before and after. Both are children: the process that runs the test uses no GPU.
 void run_apart(const LinkKind& kind, const Role& first, const Role& second);
-// And with a third process, for the first to turn to when the second was killed.
+// The same with a third process, to which the first turns after the second was killed.
 using Survivor = std::function<void(Side& victim, Side& next)>;
 void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const Role& victim,
                            const Role& next);
-// One function in `size` processes, which have nothing but their rank and an id for a communicator.
+// Runs one function in `size` processes, which get only their rank and a communicator id.
 using RankRole = std::function<void(uint32_t rank, const onehop::Bytes& unique_id)>;
 void run_ranks(const LinkKind& kind, uint32_t size, const RankRole& role);
-// Whether UCX is here.
+// Whether UCX is available.
 bool has_ucx();
-// Until not one instruction of the process runs any more.
+// Waits until no thread of the process executes any more.
 void await_stopped(int process);
-// What the suites that need processes are instantiated with.
+// The parameters of suites that need two processes.
 std::vector<LinkKind> process_kinds();
-// Those of them over UCX, with its remote memory access.
+// Those over UCX with its remote memory access.
 std::vector<LinkKind> rma_kinds();
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test);
 
-// Waits for the condition, 20 s at most.
+// Waits for the condition, at most 20 s.
 bool eventually(const std::function<bool()>& condition);
 
-// The status that `call` fails with, or OH_OK.
+// Returns the status that `call` fails with, or OH_OK.
 template <typename Call>
 oh_status status_of(Call call) {
   try {
@@ -175,7 +176,7 @@ oh_status status_of(Call call) {
   return OH_OK;
 }
 
-// What messages promise; Conformance is all of the contract.
+// The contract of messages; Conformance covers the whole contract.
 class Messages : public ::testing::TestWithParam<LinkKind> {
  protected:
   void SetUp() override {
@@ -189,7 +190,7 @@ class Messages : public ::testing::TestWithParam<LinkKind> {
   void run_both(const Role& both) { run_pair(GetParam(), both, both); }
 };
 class Conformance : public Messages {};
-// Of it, what puts and gets promise.
+// The part of the contract about puts and gets.
 class OneSided : public Conformance {};
 
 }  // namespace conformance

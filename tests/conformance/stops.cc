@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that stops in the middle of something, and goes on.
+// A peer that stops in the middle of an operation, and continues.
 #include "conformance/faults.h"
 
 #include <unistd.h>
@@ -11,8 +11,8 @@ namespace conformance::stops {
 namespace {
 
 // Stopped right after it has claimed our buffer, or in the middle of a message: the deadline ends
-// the request (unless our side, which copies, too, has done all of it), and the buffer is ours
-// again exactly when nobody can touch it any more.
+// the request (unless the local side, which copies, too, has done everything), and the buffer is
+// released exactly when it cannot be accessed any more.
 class Stopped : public Faults {
  protected:
   void survive(Side& side, onehop::Request& request, Buffer& buffer, bool receiving) {
@@ -29,7 +29,7 @@ class Stopped : public Faults {
     if (receiving && status != OH_ERR_IN_DOUBT) {
       ASSERT_TRUE(buffer.is_poisoned()) << "a buffer that was given back";
     }
-    // The link is as good as before.
+    // The link works as before.
     uint64_t number = 0;
     EXPECT_EQ(side.peer().recv(&number, sizeof(number), 9, 20s).size, sizeof(number));
     EXPECT_EQ(number, 9u);
@@ -53,8 +53,8 @@ class Stopped : public Faults {
                  : side.peer().irecv(buffer.data(), buffer.size(), 1);
   }
 
-  // The victim stops once it has passed so many points of a message. The survivor waits for it,
-  // which makes it stream where it can, or only looks.
+  // The victim stops after `passes` points of a message. The survivor waits for it, so that it
+  // streams where possible, or only polls.
   void stop_in_a_message(bool victim_sends) {
     for (int passes : {1, 2, 5}) {
       for (bool looking : {false, true}) {
@@ -63,7 +63,8 @@ class Stopped : public Faults {
             [&](Side& side) {
               Buffer large = side.buffer(kLarge);
               if (!victim_sends) large.fill(1);
-              // A receive is there before the message, a send comes after its receive may be.
+              // A receive is posted before the message; a send may come before or after its
+              // receive.
               if (!victim_sends) side.sync();
               onehop::Request request = begin(side, large, !victim_sends);
               if (victim_sends) side.sync();
@@ -117,12 +118,12 @@ TEST_P(Stopped, PeersLeaveTheirBuffersAlone) {
         onehop::Request send = side.peer().isend(large.data(), kLarge, 1);
         EXPECT_EQ(status_of([&] { send.wait(30ms); }), OH_ERR_TIMEOUT);
         EXPECT_TRUE(send.buffer_released());
-        side.peer().info();  // asks
+        side.peer().info();  // sends a query
         EXPECT_GT(side.peer().info().unresponsive_ns, 0);
         large.fill(2);
         kill(side.other_process(), SIGCONT);
         side.tell_number(0);
-        // All goes on, and what was given back is as it was.
+        // Everything continues, and released buffers are unchanged.
         onehop::Request again = side.peer().isend(large.data(), kLarge, 1);
         Buffer fresh = side.buffer(100000);
         onehop::Message message = side.peer().recv(fresh.data(), fresh.size(), 1, 20s);
@@ -156,7 +157,7 @@ TEST_P(Stopped, InsideAOneSidedCopy) {
         side.tell(region.descriptor());
         await_stop(side.other_process());
         oh_status status = status_of([&] { region.deregister(50ms); });
-        // Where puts are messages there is nothing that could be inside.
+        // If puts are messages the peer is never inside the region.
         EXPECT_TRUE(status == OH_ERR_TIMEOUT || status == OH_OK) << status;
         kill(side.other_process(), SIGCONT);
         if (status == OH_ERR_TIMEOUT) region.deregister(20s);
@@ -170,7 +171,7 @@ TEST_P(Stopped, InsideAOneSidedCopy) {
         Buffer buffer = side.buffer(1 << 20);
         buffer.fill(1);
         trap().set(1, SIGSTOP);
-        // Ends well if it was inside, and must be refused otherwise.
+        // Succeeds if it was inside, and must be rejected otherwise.
         (void)status_of(
             [&] { side.peer().put(buffer.data(), remote, 0, buffer.size()).wait(20s); });
         EXPECT_EQ(status_of([&] {
@@ -182,8 +183,8 @@ TEST_P(Stopped, InsideAOneSidedCopy) {
       });
 }
 
-// Somebody who is still inside after his link was closed is waited for by every thread that
-// deregisters, not only by the first.
+// Every thread that deregisters waits for a peer that is still inside after its link was closed,
+// not only the first.
 TEST_P(Stopped, InsideAClosedLink) {
   run(
       [&](Side& side) {
@@ -199,7 +200,7 @@ TEST_P(Stopped, InsideAClosedLink) {
         oh_status second = status_of([&] { unused.deregister(200ms); });
         thread.join();
         EXPECT_EQ(first, second);
-        // Where puts are messages there is nothing that could be inside.
+        // If puts are messages the peer is never inside the region.
         EXPECT_TRUE(first == OH_ERR_TIMEOUT || first == OH_OK) << first;
         kill(side.other_process(), SIGCONT);
         region.deregister(20s);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of UCX that fail: while a link is made, in the middle of a message, and at the end.
-// Whatever fails: the link is made over the socket, or the operation ends with an error that names
-// the peer and UCX's call; nothing hangs, other links go on, nothing is left open.
+// Failing UCX calls: while a link is created, in the middle of a message, and at the end. The link
+// then uses the socket, or the operation ends with an error that names the peer and UCX's call;
+// nothing hangs, other links continue, nothing is left open.
 #include <algorithm>
 #include <tuple>
 
@@ -14,12 +14,12 @@ namespace conformance::ucx_faults {
 namespace {
 
 constexpr size_t kInline = 64;
-constexpr size_t kLent = 8 << 10;   // one frame, from where it is
-constexpr size_t kLarge = 3 << 20;  // announced, and then in parts
+constexpr size_t kLent = 8 << 10;   // one frame, sent from its own memory
+constexpr size_t kLarge = 3 << 20;  // announced, and then sent in parts
 constexpr uint64_t kTag = 7;
 
-// UCX fetches the parts of a large message. 1.16 to 1.21 crash there when the peer is lost, unless
-// UCX hooks into mmap(), which the sanitizers do themselves.
+// UCX fetches the parts of a large message. 1.16 to 1.21 crash in that case when the peer is lost,
+// unless UCX hooks into mmap(), which the sanitizers do themselves.
 std::map<std::string, std::string> fetched_parts() {
   std::map<std::string, std::string> env = {{"ONEHOP_TRANSPORT", "ucx"},
                                             {"ONEHOP_UCX_CHUNK", "1048576"},
@@ -43,14 +43,14 @@ void exchange(Side& side, onehop::Peer& peer) {
   }
 }
 
-// ---- While a link is made ---------------------------------------------------------------------
+// ---- While a link is created ------------------------------------------------------------------
 
 struct Refused {
   const char* rules;
-  const char* why;  // what both sides say
+  const char* why;  // the reason that both sides report
 };
 
-// A context is made once per process: what fails before it is there comes first.
+// A context is created once per process: failures before its creation come first.
 constexpr Refused kRefused[] = {
     {"ucp_config_read:1=-4", "ucp_config_read() failed: Out of memory"},
     {"ucp_init_version:1=-22", "ucp_init_version("},
@@ -62,7 +62,7 @@ constexpr Refused kRefused[] = {
     {"ucp_ep_create:1=-6",
      "ucp_ep_create(the peer's address) failed: Destination is unreachable (-6); UCX "},
 };
-// The probe: at the initiator UCX says what is wrong, of the acceptor's answer nothing is heard.
+// The probe: at the initiator UCX reports the error; the acceptor's reply never arrives.
 constexpr Refused kProbes[2][4] = {
     {{"ucp_am_send_nbx:1=-4", "ucp_am_send_nbx() failed: Out of memory"},
      {"ucp_am_send_nbx:1=-80:later", "ucp_am_send_nbx() failed: Endpoint timeout"},
@@ -76,7 +76,7 @@ class UcxFaultsAtConnect : public ::testing::TestWithParam<std::tuple<int, const
   int failing() const { return std::get<0>(GetParam()); }
   bool is_forced() const { return std::string(std::get<1>(GetParam())) == "ucx"; }
 
-  // As if the other side were on another host, unless all links go over UCX.
+  // As if the other side were on another host, unless all links use UCX.
   onehop::Bytes address_of_other(Side& side) const {
     onehop::Bytes bytes = side.hear();
     if (is_forced()) return bytes;
@@ -160,19 +160,19 @@ struct Blow {
   const char* rules;
   size_t size;
   oh_status ends[2];  // of the send, and of the receive
-  const char* why;    // what the failing side says
+  const char* why;    // the reason that the failing side reports
 };
 
 constexpr const char* kNoMemory = "ucp_am_send_nbx() failed: Out of memory";
 constexpr oh_status kLost = OH_ERR_PEER_LOST;
 constexpr Blow kBlows[] = {
-    // A small message, of which the sender is through at once.
+    // A small message, whose sender completes at once.
     {0, "ucp_am_send_nbx:1=-4", kInline, {OH_OK, kLost}, kNoMemory},
     {0, "ucp_am_send_nbx:1=-2", kInline, {OH_OK, kLost}, "ucp_am_send_nbx() failed: No resources"},
     {0, "ucp_am_send_nbx:1=-4:later", kInline, {OH_OK, kLost}, kNoMemory},
     {0, "ucp_am_send_nbx:1=-4", kLent, {kLost, kLost}, kNoMemory},
     {0, "ucp_am_send_nbx:1=-4:later", kLent, {kLost, kLost}, kNoMemory},
-    // Announced, asked for, and in parts.
+    // Announced, requested, and sent in parts.
     {0, "ucp_am_send_nbx:1=-4", kLarge, {kLost, kLost}, kNoMemory},
     {1, "ucp_am_send_nbx:1=-4", kLarge, {kLost, kLost}, kNoMemory},
     {1, "ucp_am_send_nbx:1=-4:later", kLarge, {kLost, kLost}, kNoMemory},
@@ -182,7 +182,7 @@ constexpr Blow kBlows[] = {
     {0, "ucp_am_send_nbx:3=-25:later", kLarge, {kLost, kLost}, "ucp_am_send_nbx() failed: Conn"},
     {0, "ucp_worker_progress:2=-25", kLarge, {kLost, kLost}, "UCX: Connection reset"},
     {1, "ucp_worker_progress:1=-80", kLarge, {kLost, kLost}, "UCX: Endpoint timeout"},
-    // What never ends.
+    // Requests that never complete.
     {0, "ucp_am_send_nbx:1=0:never", kLent, {OH_ERR_IN_DOUBT, OH_ERR_TIMEOUT}, "buffer_released"},
     {0, "ucp_am_send_nbx:1=0:never", kLarge, {OH_ERR_TIMEOUT, OH_ERR_TIMEOUT}, "deadline"},
     {0, "ucp_am_send_nbx:3=0:never", kLarge, {OH_ERR_IN_DOUBT, OH_ERR_TIMEOUT}, "buffer_released"},
@@ -221,14 +221,14 @@ class UcxFaultsLater : public ::testing::Test {
         if (side.number() == 0) request.emplace(peer.isend(buffer.data(), blow.size, kTag));
         request->wait(expected == kLost || !expected ? 20s : 200ms);
       });
-      // What a lost link leaves to UCX is in doubt until UCX has let go. A send is well ended when
-      // UCX says so; it may be slower than the loss.
+      // Buffers that a lost link has left in UCX are in doubt until UCX releases them. A send is
+      // successful when UCX completes it, which may be later than the loss.
       const bool may_be_lost = lost && (expected == kLost || expected == OH_OK);
       EXPECT_TRUE(end.status == expected ||
                   (may_be_lost && (end.status == kLost || end.status == OH_ERR_IN_DOUBT)))
           << oh_status_name(expected) << ", but " << end.text;
       EXPECT_TRUE(!end.status || end.text.find(label) != std::string::npos) << end.text;
-      // The next operation says it, too.
+      // The next operation reports it, too.
       uint64_t word = 0;
       if (lost) {
         End next = end_of([&] { peer.irecv(&word, sizeof(word), kTag + 1).wait(20s); });
@@ -301,8 +301,8 @@ TEST_F(UcxFaultsLater, AReceiveIsInDoubtWhoeverHasItsNameNow) {
   });
 }
 
-// Both sides close, one of them with a call of UCX that fails: what was sent before has come, and
-// closing ends.
+// Both sides close, one of them with a failing UCX call: earlier messages have arrived, and closing
+// ends.
 TEST_F(UcxFaultsLater, ALinkIsClosedWhateverUcxSays) {
   run_faulty({{"ONEHOP_TRANSPORT", "ucx"}}, [](Side& side) {
     for (const char* rules :
@@ -316,7 +316,7 @@ TEST_F(UcxFaultsLater, ALinkIsClosedWhateverUcxSays) {
         Buffer buffer = side.buffer(kLent);
         if (side.number() == 0) {
           set_rules(rules);
-          // Sleeps.
+          // This side sleeps.
           EXPECT_EQ(end_of([&] { peer.recv(buffer.data(), kLent, kTag, 30ms); }).status,
                     OH_ERR_TIMEOUT);
           buffer.fill(1);
@@ -340,7 +340,7 @@ TEST_F(UcxFaultsLater, ALinkIsClosedWhateverUcxSays) {
   });
 }
 
-// A message that UCX lets go of while the link is flushed has been sent.
+// A message that UCX completes while the link is flushed was sent.
 TEST_F(UcxFaultsLater, WhatIsFlushedAtTheEndHasEndedWell) {
   run_faulty({{"ONEHOP_TRANSPORT", "ucx"}}, [](Side& side) {
     {
@@ -360,11 +360,11 @@ TEST_F(UcxFaultsLater, WhatIsFlushedAtTheEndHasEndedWell) {
   });
 }
 
-// UCX is at something of ours when its link, and then its endpoint, is gone. It lets go when its
-// worker is destroyed: nothing that it then touches may be gone before.
+// UCX uses local memory when its link, and then its endpoint, is gone. It releases the memory when
+// its worker is destroyed: until then everything it accesses must exist.
 class UcxKeeps : public UcxFaultsLater {
  protected:
-  // Whether the handle of the request goes before those of the link and the endpoint.
+  // Whether the request's handle is released before those of the link and the endpoint.
   static void keep(Side& side, const Blow& blow, bool request_first) {
     SCOPED_TRACE(std::string(blow.rules) + " at side " + std::to_string(blow.failing) + " with " +
                  std::to_string(blow.size) + " bytes");
@@ -378,7 +378,7 @@ class UcxKeeps : public UcxFaultsLater {
       if (side.number() == 1) request.emplace(peer.irecv(buffer.data(), blow.size, kTag));
       side.sync();
       if (side.number() == 0) request.emplace(peer.isend(buffer.data(), blow.size, kTag));
-      // Until the call that is kept has been made; those of the end are made below.
+      // Until the call that is kept was made; calls of the end are made below.
       if (side.number() == blow.failing &&
           std::string(blow.rules).find("_ep_") == std::string::npos) {
         EXPECT_TRUE(eventually([&] {
@@ -390,7 +390,7 @@ class UcxKeeps : public UcxFaultsLater {
         (void)end_of([&] { request->wait(100ms); });
       }
       side.sync();
-      // The failing side first: nothing is flushed on a link that the other side has closed.
+      // The failing side first: a link that the other side has closed is not flushed.
       if (side.number() != blow.failing) side.sync();
       peer.close();
       if (side.number() == blow.failing) {

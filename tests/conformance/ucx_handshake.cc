@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A link over UCX that is closed before the other side's handshake has come, while that side makes
-// no progress, or dies: no process is aborted. UCX 1.13 does so ("got REP message") when it answers
-// such a handshake by an endpoint of its own.
+// A link over UCX that is closed before the other side's handshake has arrived, while that side
+// makes no progress, or dies: no process is aborted. UCX 1.13 aborts ("got REP message") when it
+// replies to such a handshake with an endpoint of its own.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace oh;
 
-// One side, in a process of its own.
+// One side, in its own process.
 class OneEnd {
  public:
   explicit OneEnd(int fd) : fd_(fd) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists of blocks over UCX: frames that travel together, through buffers of a pool that is smaller
-// than what goes through it.
+// Lists of blocks over UCX: frames that are packed together, in buffers of a pool smaller than
+// their total.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -15,7 +15,7 @@
 namespace conformance::ucx_pipeline {
 namespace {
 
-// Operation i has three blocks within its place; what is between them stays as it is.
+// Operation i has three blocks within its place; the bytes in between stay unchanged.
 struct Places {
   static constexpr size_t kPlace = 4096;
   static constexpr uint64_t kOffsets[] = {0, 64, 1000};
@@ -67,9 +67,9 @@ std::vector<LinkKind> small_pools() {
 class UcxPipeline : public ::testing::TestWithParam<LinkKind> {
  protected:
   static constexpr size_t kThreads = 4;
-  static constexpr size_t kEach = kSanitized ? 50 : 250;  // operations of a thread
+  static constexpr size_t kEach = kSanitized ? 50 : 250;  // operations per thread
 
-  // Each thread posts all its operations, to both peers in turn, and then waits for them.
+  // Each thread posts all its operations, alternating between both peers, and then waits for them.
   template <typename Begin>
   static void all_at_once(Begin begin) {
     std::vector<std::thread> threads;
@@ -135,8 +135,8 @@ TEST_P(UcxPipeline, AThousandListsAtOnce) {
       });
 }
 
-// What follows lists finds them where they belong: notifications, signals, later puts to the same
-// place, batches as messages.
+// Operations after lists see their bytes: notifications, signals, later puts to the same place,
+// batches as messages.
 TEST_P(UcxPipeline, WhatFollowsAListComesAfterIt) {
   constexpr size_t kRounds = 60;
   constexpr size_t kSpace = 8 * Places::kPlace;
@@ -213,7 +213,8 @@ TEST_P(UcxPipeline, WhatFollowsAListComesAfterIt) {
       });
 }
 
-// A region that goes while lists for it are on their way is left alone, and told.
+// A region that is retired while lists for it are in flight is not written, and the error is
+// reported.
 TEST_P(UcxPipeline, ARegionThatGoesIsLeftAlone) {
   run_pair(
       GetParam(),
@@ -253,7 +254,7 @@ const auto kName = [](const ::testing::TestParamInfo<LinkKind>& test) { return t
 
 INSTANTIATE_TEST_SUITE_P(Pools, UcxPipeline, ::testing::ValuesIn(small_pools()), kName);
 
-// A peer that is stopped holds what is on its way to it, and no more than its window.
+// A stopped peer holds the data in flight to it, limited by its window.
 class UcxPipelineStops : public Faults {};
 
 TEST_P(UcxPipelineStops, AStoppedPeerHasItsWindowAndNoMore) {
@@ -301,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Tcp, UcxPipelineStops,
                                                     .path = OH_PATH_UCX}),
                          kName);
 
-// ---- Calls of UCX that fail -------------------------------------------------------------------
+// ---- Failing UCX calls ------------------------------------------------------------------------
 
 class UcxPipelineFaults : public ::testing::Test {
  protected:
@@ -311,10 +312,10 @@ class UcxPipelineFaults : public ::testing::Test {
     oh_batch batch = batch_of(buffer);
     batch.count = kSpace / 1024;
     batch.local_stride = batch.remote_stride = 1024;
-    batch.length = 700;  // more than goes inline, for which no buffer is needed
+    batch.length = 700;  // too large for inline data, which needs no buffer
     return batch;
   }
-  // Side 0 puts and gets, side 1 shows its memory over both links.
+  // Side 0 puts and gets, side 1 offers its memory over both links.
   static void with_regions(
       Side& side, Links& links,
       const std::function<void(Buffer& buffer, onehop::RemoteRegion (&remotes)[2])>& initiator) {
@@ -335,7 +336,7 @@ class UcxPipelineFaults : public ::testing::Test {
   }
 };
 
-// A packed message that does not leave ends its link with an error, and no other.
+// A packed message that cannot be sent ends its link with an error, and no other link.
 TEST_F(UcxPipelineFaults, APackThatIsLostEndsItsLink) {
   run_faulty({{"ONEHOP_TRANSPORT", "ucx"}}, [](Side& side) {
     for (const char* rules : {"ucp_am_send_nbx:1=-4", "ucp_am_send_nbx:2=-4:later",
@@ -362,8 +363,8 @@ TEST_F(UcxPipelineFaults, APackThatIsLostEndsItsLink) {
   });
 }
 
-// The only buffer is with UCX, for one peer, and does not come back: lists for the other wait for
-// it, up to their deadline, and go on when that link ends.
+// The only buffer is in UCX, for one peer, and is not returned: lists for the other peer wait for
+// it, up to their deadline, and continue when that link ends.
 TEST_F(UcxPipelineFaults, WhoWaitsForTheOnlyBufferGetsItWhenItIsFree) {
   run_faulty({{"ONEHOP_TRANSPORT", "ucx"}, {"ONEHOP_PIPELINE_BUFFERS", "1"}}, [](Side& side) {
     {
@@ -375,7 +376,7 @@ TEST_F(UcxPipelineFaults, WhoWaitsForTheOnlyBufferGetsItWhenItIsFree) {
         EXPECT_EQ(pool_of(links.endpoint).in_use, 1u);
         onehop::Request late = links.peers[1]->put_batch(remotes[1], list_of(buffer));
         EXPECT_EQ(status_of([&] { late.wait(30ms); }), OH_ERR_TIMEOUT);
-        // Whoever has given up holds nobody up; this one is alone in the line.
+        // Abandoned waiters do not block others; this one is alone in the queue.
         onehop::Request next = links.peers[1]->put_batch(remotes[1], list_of(buffer));
         EXPECT_FALSE(next.test());
         EXPECT_GT(pool_of(links.endpoint).shortages, 0u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Regions and peers that go away while UCX's remote memory access is at them. None dies: where UCX
-// emulates it, that takes the other side with it (docs/transports/ucx.md).
+// Regions and peers that go away during UCX's remote memory access. None dies: where UCX emulates
+// the access, a death takes the other side with it (docs/transports/ucx.md).
 #include <thread>
 
 #include "capi/handles.h"
@@ -15,11 +15,11 @@ class UcxRma : public Faults {
   static void expect_untouched(Buffer& buffer) {
     ASSERT_TRUE(buffer.is_poisoned()) << "a region that was deregistered";
   }
-  // The watcher's thread may be writing it for the peer, which is nobody's mistake.
+  // The watcher's thread may be writing it for the peer, which is correct.
   __attribute__((no_sanitize("thread"))) static uint8_t first_byte(const uint8_t* of) {
     return *static_cast<const volatile uint8_t*>(of);
   }
-  // What is on its way still comes: until nothing has for a while.
+  // Bytes in flight still arrive: until none has for a while.
   static void progress_until_quiet(Side& side) {
     for (int quiet = 0; quiet < 2000; ++quiet) {
       if (side.endpoint().get()->endpoint->progress()) quiet = 0;
@@ -40,7 +40,7 @@ TEST_P(UcxRma, ARegionIsDeregisteredInTheMiddle) {
         side.hear_number();
         progress_until_quiet(side);
         expect_untouched(buffer);
-        // The link goes on.
+        // The link continues.
         onehop::Region again = side.endpoint().register_memory(buffer.data(), buffer.size());
         side.tell(again.descriptor());
         side.peer().wait_signal(1, 1, 20s);
@@ -65,15 +65,15 @@ TEST_P(UcxRma, ARegionIsDeregisteredInTheMiddle) {
       });
 }
 
-// What UCX has at the deadline is in doubt until the owner goes on; what it has not been given
-// is not sent.
+// Operations that UCX has at the deadline are in doubt until the owner continues; those it does not
+// have yet are not sent.
 TEST_P(UcxRma, AnOwnerStopsInTheMiddle) {
   run(
       [&](Side& side) {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
         Buffer buffer = side.buffer(kLarge);
         buffer.fill(1);
-        side.peer().put(buffer.data(), remote, 0, 1).wait(20s);  // the key is here
+        side.peer().put(buffer.data(), remote, 0, 1).wait(20s);  // the key has arrived
         trap().strike(side.other_process(), SIGSTOP);
         await_stopped(side.other_process());
         Buffer answer = side.buffer(1 << 20);
@@ -100,14 +100,14 @@ TEST_P(UcxRma, AnOwnerStopsInTheMiddle) {
         Buffer buffer = side.buffer(kLarge);
         onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
         side.tell(region.descriptor());
-        side.peer().wait_signal(2, 1, 40s);  // behind the put that was given up
+        side.peer().wait_signal(2, 1, 40s);  // after the put that was given up
         side.peer().wait_signal(1, 1, 40s);
         EXPECT_TRUE(buffer.holds(2, buffer.size()));
         side.hear_number();
       });
 }
 
-// No key of what is not there; who asks twice does not keep to the protocol.
+// A missing region has no key; a repeated request breaks the protocol.
 TEST_P(UcxRma, KeysOfRegionsThatAreNotThere) {
   run(
       [&](Side& side) {
@@ -148,9 +148,8 @@ TEST_P(UcxRma, KeysOfRegionsThatAreNotThere) {
       });
 }
 
-// UCX believes what is in a key, and is not told how long it is. One without bytes ends the link;
-// one that was cut is read no further than it goes, though over shared memory UCX aborts at its
-// zeros.
+// UCX trusts a key's content, and gets no length. A key without bytes ends the link; a truncated
+// one is not read beyond its end, though over shared memory UCX aborts at its zeros.
 TEST_P(UcxRma, KeysThatAreCut) {
   std::vector<onehop::Bytes> keys = {{}, onehop::Bytes(8, 0xff)};
   if (GetParam().name.find("tcp") != std::string::npos) {
@@ -168,7 +167,7 @@ TEST_P(UcxRma, KeysThatAreCut) {
           side.hear_number();
           peer.operations().one_sided().attach_key(target);
           side.tell_number(0);
-          // The other side's own answer comes second.
+          // The other side's own reply comes second.
           EXPECT_EQ(status_of([&] { side.peer().wait_signal(1, 1, 20s); }), OH_ERR_PROTOCOL);
           side.sync();
         },
@@ -192,8 +191,8 @@ TEST_P(UcxRma, KeysThatAreCut) {
   }
 }
 
-// One peer is stopped and has a key: the others are asked all the same, and it is the one that is
-// named.
+// One peer is stopped and has a key: the others are asked all the same, and the error names the
+// stopped one.
 TEST_P(UcxRma, AStoppedPeerIsNamedAndOthersLeave) {
   if (!has_ucx()) GTEST_SKIP() << "no UCX here: libucp.so.0 of 1.13 or newer";
   auto initiator = [](Side& side, bool stops) {
@@ -206,7 +205,7 @@ TEST_P(UcxRma, AStoppedPeerIsNamedAndOthersLeave) {
       side.hear_number();
       const oh_status status =
           status_of([&] { side.peer().put(&word, remote, 0, sizeof(word)).wait(20s); });
-      // It may go on before it hears that it has to leave; the memory is kept for that.
+      // It may continue before it receives the request to leave; the memory is kept for that.
       EXPECT_TRUE(status == OH_ERR_RETIRED || (stops && status == OH_OK)) << status;
       side.tell_number(0);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of UCX's remote memory access that fail, and how many there are. Where no key can be had
-// operations go as messages; whatever else fails ends the link with an error that names the peer
-// and UCX's call. Nothing is left open, other links go on.
+// Failing calls of UCX's remote memory access, and their number. If no key is available operations
+// go as messages; every other failure ends the link with an error that names the peer and UCX's
+// call. Nothing is left open, other links continue.
 #include "capi/handles.h"
 #include "conformance/batches.h"
 #include "conformance/faulty_ucx.h"
@@ -12,7 +12,7 @@ namespace conformance::ucx_rma_faults {
 namespace {
 
 constexpr size_t kSize = 3 << 20;
-constexpr size_t kPiece = 1 << 20;  // UCX gets no more at once
+constexpr size_t kPiece = 1 << 20;  // limit of the bytes that UCX gets at once
 const std::map<std::string, std::string> kEnv = {{"ONEHOP_TRANSPORT", "ucx"},
                                                  {"ONEHOP_UCX_RMA", "on"}};
 
@@ -21,11 +21,11 @@ struct Blow {
   const char* rules;
   bool put;
   oh_status status;  // of the operation
-  const char* why;   // what the failing side says of the link or the operation
+  const char* why;   // the reason that the failing side reports for the link or the operation
 };
 
 constexpr oh_status kLost = OH_ERR_PEER_LOST;
-// Where the link is lost nothing has left: one piece, which fails or was never sent. See
+// If the link is lost nothing was sent: a single piece, which fails or was never posted. See
 // ucx_rma.cc.
 constexpr Blow kBlows[] = {
     {0, "ucp_put_nbx:1=-4", true, kLost, "ucp_put_nbx() failed: Out of memory"},
@@ -36,11 +36,11 @@ constexpr Blow kBlows[] = {
      "ucp_ep_flush_nbx() failed: Conn"},
     {0, "ucp_get_nbx:1=-3", false, kLost, "ucp_get_nbx() failed: Input/output error"},
     {0, "ucp_get_nbx:1=-4:later", false, kLost, "ucp_get_nbx() failed: Out of memory"},
-    // What never ends.
+    // Requests that never complete.
     {0, "ucp_put_nbx:2=0:never", true, OH_ERR_IN_DOUBT, "buffer_released"},
     {0, "ucp_get_nbx:1=0:never", false, OH_ERR_IN_DOUBT, "buffer_released"},
     {0, "ucp_ep_flush_nbx:1=0:never", true, OH_ERR_TIMEOUT, "deadline"},
-    // No key: as messages.
+    // No key: sent as messages.
     {0, "ucp_ep_rkey_unpack:1=-4", true, OH_OK, ""},
     {1, "ucp_mem_map:1=-4", true, OH_OK, ""},
     {1, "ucp_rkey_pack:1=-4", false, OH_OK, ""},
@@ -49,7 +49,7 @@ constexpr Blow kBlows[] = {
 
 class UcxRmaFaults : public ::testing::Test {
  protected:
-  // One region at side 1, known to side 0 at both links.
+  // One region on side 1, attached by side 0 over both links.
   static void strike(Side& side, const Blow& blow) {
     SCOPED_TRACE(std::string(blow.rules) + " at side " + std::to_string(blow.failing));
     {
@@ -81,7 +81,7 @@ class UcxRmaFaults : public ::testing::Test {
                                : peer.get(buffer.data(), remote, 0, size));
       request->wait(blow.status == OH_OK || blow.status == kLost ? 20s : 200ms);
     });
-    // What a lost link leaves to UCX is in doubt until UCX has let go.
+    // Buffers that a lost link has left in UCX are in doubt until UCX releases them.
     EXPECT_TRUE(end.status == blow.status ||
                 (blow.status == kLost && end.status == OH_ERR_IN_DOUBT))
         << oh_status_name(blow.status) << ", but " << end.text;
@@ -118,7 +118,7 @@ TEST_F(UcxRmaFaults, TheOperationEndsAndOtherLinksGoOn) {
   });
 }
 
-// However many blocks a batch has, and however often it is posted, one flush is behind each.
+// However many blocks a batch has, and however often it is posted, each post makes one flush.
 TEST_F(UcxRmaFaults, ABatchMakesOneFlush) {
   static constexpr size_t kCount = 1000;
   run_faulty(kEnv, [](Side& side) {
@@ -166,7 +166,7 @@ TEST_F(UcxRmaFaults, ABatchMakesOneFlush) {
   });
 }
 
-// A put's notification tells of that put and of what was before it, not of later ones.
+// A put's notification waits for that put and earlier ones, not for later ones.
 TEST_F(UcxRmaFaults, ANotificationDoesNotWaitForLaterPuts) {
   run_faulty(kEnv, [](Side& side) {
     {
@@ -177,7 +177,7 @@ TEST_F(UcxRmaFaults, ANotificationDoesNotWaitForLaterPuts) {
       if (side.number() == 0) {
         buffer.fill(1);
         onehop::RemoteRegion remote = peer.attach(side.hear());
-        peer.put(buffer.data(), remote, 0, 1).wait(20s);  // the key is here
+        peer.put(buffer.data(), remote, 0, 1).wait(20s);  // the key has arrived
         set_rules("ucp_put_nbx:2=0:never");
         onehop::Request first = peer.put(buffer.data(), remote, 0, kPiece, &notes[0]);
         onehop::Request second =
@@ -209,7 +209,7 @@ TEST_F(UcxRmaFaults, ANotificationDoesNotWaitForLaterPuts) {
   });
 }
 
-// UCX may still move the bytes of a put that was given up: a signal behind it stays where it is.
+// UCX may still move the bytes of an abandoned put: a signal after it must wait.
 TEST_F(UcxRmaFaults, ASignalWaitsForAPutThatWasGivenUp) {
   run_faulty(kEnv, [](Side& side) {
     {
@@ -225,7 +225,7 @@ TEST_F(UcxRmaFaults, ASignalWaitsForAPutThatWasGivenUp) {
         peer.signal(1);
         EXPECT_EQ(status_of([&] { put.wait(50ms); }), OH_ERR_IN_DOUBT);
         (void)peer.get()->peer->operations().progress(nullptr);
-        peer.send(&word, sizeof(word), 1, 20s);  // would come behind the signal
+        peer.send(&word, sizeof(word), 1, 20s);  // would arrive after the signal
         side.sync();
         peer.close();
         EXPECT_TRUE(eventually([&] { return put.buffer_released(); }));

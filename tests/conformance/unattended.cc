@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Without a segment: what is posted and then left alone by whoever has posted it.
+// Without a segment: operations that are posted and then not waited for.
 #include "conformance/batches.h"
 #include "conformance/faults.h"
 
@@ -15,7 +15,7 @@ std::vector<LinkKind> kinds_without_segment() {
 
 class Unattended : public ::testing::TestWithParam<LinkKind> {};
 
-// A call posts no more than some buffers or frames: the rest goes on though nobody waits for it.
+// A call posts only some buffers or frames: the rest continues although no thread waits for it.
 TEST_P(Unattended, WhatNobodyWaitsForGetsThere) {
   constexpr size_t kSpace = 5 << 20;
   constexpr size_t kBlock = 4096;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waiting for several requests, for notifications, for messages of unknown size, and requests that
-// end when something is there to be taken.
+// Waits for several requests, for notifications, for messages of unknown size, and requests that
+// end when an item is ready to be taken.
 #include <poll.h>
 
 #include <atomic>
@@ -81,7 +81,7 @@ TEST_P(Conformance, WaitingForAnyNamesOneThatHasEnded) {
         side.sync();
         EXPECT_EQ(onehop::wait_any(requests, 20s), std::optional<size_t>(3));
         EXPECT_EQ(requests[3].wait(1s).size, 5000u);
-        // One that has failed has ended, too.
+        // A failed request has ended, too.
         EXPECT_TRUE(requests[1].cancel());
         EXPECT_EQ(onehop::wait_any(requests, 20s), std::optional<size_t>(1));
         for (onehop::Request& request : requests) request.cancel();
@@ -107,7 +107,7 @@ TEST_P(Conformance, AProbeTellsTheSizeOfTheNextMessage) {
           EXPECT_EQ(found.size, kSizes[i]);
           EXPECT_EQ(found.tag, i);
           EXPECT_EQ(found.peer_id, side.peer().info().id);
-          // It is still there, for whoever asks.
+          // Probing does not remove it.
           EXPECT_EQ(side.endpoint().probe(i, 20s).size, kSizes[i]);
           Buffer buffer = side.buffer(found.size);
           EXPECT_EQ(side.peer().recv(buffer.data(), found.size, found.tag, 20s).size, found.size);
@@ -164,7 +164,7 @@ TEST_P(Conformance, ANotificationIsWaitedFor) {
       });
 }
 
-// Each is taken by one of the threads, whole, while their buffers differ in size.
+// Each notification is taken by one thread, complete, although their buffers differ in size.
 TEST_P(Conformance, ThreadsShareNotifications) {
   static constexpr int kCount = 200;
   run(
@@ -204,7 +204,7 @@ TEST_P(Conformance, WhatIsReadyIsNotTaken) {
         side.tell_number(0);
         ready.wait(20s);
         side.peer().wait_signal(5, 3, 20s);
-        // One that is cancelled takes nothing, either.
+        // A cancelled request takes nothing, either.
         onehop::Request cancelled = side.peer().signal_ready(5, 1);
         EXPECT_TRUE(cancelled.cancel());
         EXPECT_TRUE(either[0].cancel());
@@ -221,7 +221,7 @@ TEST_P(Conformance, WhatIsReadyIsNotTaken) {
       });
 }
 
-// An event loop sleeps on the endpoint's descriptor; nobody makes progress but its own thread.
+// An event loop sleeps on the endpoint's descriptor; only its own thread makes progress.
 TEST_P(Conformance, WhatIsReadyIsAnnounced) {
   run(
       [](Side& side) {
@@ -275,7 +275,7 @@ TEST_P(Conformance, AnEventLoopIsToldWhichHaveEnded) {
         EXPECT_EQ(take_ended(side), Taken());
         EXPECT_TRUE(requests[2].cancel());
         EXPECT_EQ(take_ended(side), Taken({requests[2].get()}));
-        // Whoever waits for the first has not lost its event, and takes none of the list's.
+        // A waiter for the first has not lost its event, and takes none of the list's.
         entry.fd = armed;
         EXPECT_EQ(poll(&entry, 1, 20000), 1);
         EXPECT_EQ(oh_endpoint_clear_event(side.endpoint().get()), OH_OK);
@@ -294,7 +294,7 @@ TEST_P(Conformance, AnEventLoopIsToldWhichHaveEnded) {
       });
 }
 
-// Closing the endpoint ends what waits for it, and event loops hear of it.
+// Closing the endpoint ends its waits, and event loops are notified.
 TEST(Waits, ClosingEndsWhatWaits) {
   onehop::Endpoint endpoint;
   int fd = -1;
@@ -348,7 +348,7 @@ TEST(Waits, OneThreadWaitsForRequestsOfSeveralEndpoints) {
   EXPECT_EQ(got[1], 22u);
 }
 
-// More large messages than may be offered at once, and nobody else makes progress.
+// More large messages than may be offered at once, and no other thread makes progress.
 TEST(Waits, OneThreadServesBothEndsInTurn) {
   constexpr size_t kMessages = 300;
   constexpr size_t kSize = 200'000;

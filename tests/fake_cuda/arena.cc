@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device addresses.
+// Allocation of device addresses.
 //
 // Threading: any thread.
 #include "arena.h"
@@ -19,12 +19,12 @@ Arena& Arena::instance() {
 }
 
 Arena::Arena() {
-  // Not through libc: sanitizers would prepare shadow memory for all of it.
+  // A raw system call: through libc, sanitizers would prepare shadow memory for the whole range.
   const long base = syscall(SYS_mmap, nullptr, kSize, PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == -1) refuse("no address space for device memory");
   base_ = static_cast<DevicePtr>(base);
-  // Another start in each process, so that an address of another one is not ours by chance.
+  // Each process starts elsewhere, so that a peer's address is not accidentally valid here.
   next_ = base_ + static_cast<size_t>(getpid() % 8192) * (size_t{9} << 21) + (size_t{1} << 21);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arena: the device addresses of this process. One range that the CPU cannot touch, so that an
-// address in it is known to be of a device even after its memory was freed.
+// Arena: allocates the device addresses of this process from one range that the CPU cannot access.
+// An address in the range is recognized as a device address even after its memory was freed.
 //
 // Threading: any thread.
 #pragma once
@@ -22,8 +22,8 @@ class Arena {
  public:
   static Arena& instance();
 
-  // Addresses, 0: none left. The last that were released of this size come first, as with the real
-  // driver.
+  // Returns addresses, or 0 if none are left. Reuses the most recently released range of the same
+  // size first, as the real driver does.
   DevicePtr take(size_t size, size_t alignment);
   void give(DevicePtr base, size_t size);
   bool contains(DevicePtr address) const { return address >= base_ && address < base_ + kSize; }
@@ -38,8 +38,8 @@ class Arena {
   std::map<size_t, std::vector<DevicePtr>> released_;
 };
 
-// Memory at device addresses that the CPU may touch: managed, pinned. Inaccessible again, and its
-// addresses given back, when the last user lets go.
+// Memory at device addresses that the CPU may access: managed, pinned. The last owner's release
+// makes the range inaccessible again and returns its addresses to the arena.
 class CpuPages {
  public:
   static std::shared_ptr<CpuPages> create(size_t size);

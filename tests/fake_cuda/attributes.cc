@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the driver tells of an address. Of memory that it does not know it says zero, and success.
+// Pointer attributes. For unknown memory the driver reports zero, and success.
 //
 // Threading: any thread.
 #include "call.h"
@@ -33,7 +33,7 @@ DevicePtr device_pointer(const Range& range, DevicePtr address) {
   return range.other + (address - range.base);
 }
 
-// Writes 4 bytes for flags and ordinals, 8 for the others.
+// Writes 4 bytes for flags and ordinals, 8 for all others.
 Code put_attribute(World& world, int attribute, const Range& range, DevicePtr address, void* out) {
   switch (attribute) {
     case kAttributeContext:

@@ -106,7 +106,7 @@ Code open_named(const SharedName& name, std::shared_ptr<Backing>* out) {
   if (name.magic != kMagic || !is_alive({name.pid, name.start})) return kInvalidValue;
   char path[64];
   snprintf(path, sizeof(path), "/proc/%d/fd/%d", name.pid, name.fd);
-  struct stat facts{};  // before it is opened: it may be something else by now
+  struct stat facts{};  // re-checked before opening: the file may have been replaced
   if (stat(path, &facts) != 0 || facts.st_ino != name.object) return kInvalidValue;
   const int fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd < 0) return kInvalidValue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backing: physical memory of a device, as this process holds it: a memfd and a mapping of it for
-// the fake's own copies. Its name in /proc tells every process what it is.
+// Backing: physical memory of a device, held by this process as a memfd and a mapping that the
+// fake's own copies use. The memfd's name in /proc describes it to other processes.
 //
 // Threading: immutable; any thread.
 #pragma once
@@ -16,16 +16,16 @@ enum class Purpose : char { kPlain = 'a', kVmm = 'v', kPool = 'p', kPoolHandle =
 
 struct BackingFacts {
   Purpose purpose = Purpose::kPlain;
-  int physical = 0;      // the device
-  int handle_types = 0;  // that it may be shared by
+  int physical = 0;      // index of the device
+  int handle_types = 0;  // handle types that it may be exported as
   size_t size = 0;
 };
 
 class Backing {
  public:
-  // kOutOfMemory: beyond the device's memory.
+  // kOutOfMemory: exceeds the device's memory.
   static Code create(const BackingFacts& facts, std::shared_ptr<Backing>* out);
-  // Takes `fd`, in any case. kInvalidValue: not memory of the fake.
+  // Takes ownership of `fd`, also on failure. kInvalidValue: not memory of the fake.
   static Code adopt(int fd, std::shared_ptr<Backing>* out);
   ~Backing();
   Backing(const Backing&) = delete;
@@ -47,25 +47,25 @@ class Backing {
   char* bytes_ = nullptr;
 };
 
-// A file descriptor that names `facts` and no memory: a pool's handle. -1: none.
+// Creates a file descriptor that carries `facts` but no memory: a pool's handle. -1 on failure.
 int create_named(const BackingFacts& facts);
-// kInvalidValue: not one of the fake's.
+// kInvalidValue: not a descriptor of the fake.
 Code read_named(int fd, BackingFacts* facts);
-// 0: not open.
+// 0: not an open descriptor.
 uint64_t inode_of(int fd);
 
-// What another process needs to map plain and pool memory of this one.
+// The data that another process needs to map plain and pool memory of this one.
 struct SharedName {
   uint64_t magic;
   uint64_t object;
-  uint64_t start;  // of the owner
+  uint64_t start;  // start time of the owner
   int32_t pid;
   int32_t fd;
-  uint64_t pool;  // inode of its handle, or 0
+  uint64_t pool;  // inode of the pool's handle, or 0
 };
 static_assert(sizeof(SharedName) <= sizeof(IpcHandle));
 SharedName name_of(const Backing& backing, uint64_t pool);
-// kInvalidValue: damaged, freed, or of a dead process.
+// kInvalidValue: damaged, freed, or the owner is dead.
 Code open_named(const SharedName& name, std::shared_ptr<Backing>* out);
 
 }  // namespace oh::cuda::fake

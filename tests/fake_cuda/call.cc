@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gate of every entry point, and the driver's start.
+// The checks of every entry point, and the driver's initialisation.
 //
 // Threading: any thread.
 #include "call.h"
@@ -19,12 +19,12 @@
 
 namespace oh::cuda::fake {
 namespace {
-// A child after fork has no driver. Written by the child before it has other threads: relaxed.
+// A child after fork has no driver. Relaxed: the child writes it before it has other threads.
 std::atomic<bool> g_forked{false};
 thread_local ThreadState t_state;
 constexpr std::chrono::seconds kSuspicious(8);
 
-// Waiting for the device is what a first launch does itself.
+// A first launch itself waits for the device; these calls only wait likewise and need no lock.
 bool needs_the_lock_of_launches(Symbol symbol) {
   return symbol != Symbol::cuStreamSynchronize && symbol != Symbol::cuEventSynchronize;
 }
@@ -44,7 +44,7 @@ bool is_idle(const World& world, const ContextState& context) {
                              [&](const auto& closed) { return idle(closed.lock()); });
 }
 
-// Where a thread that kernels wait for makes such a call, neither goes on before a deadline.
+// Prints the backtrace of a call that is probably in deadlock with the kernels that block it.
 void tell_where_we_wait() {
   std::fputs("fake CUDA driver: this call has waited 8 s for running kernels or streams:\n",
              stderr);
@@ -58,7 +58,7 @@ ThreadState& thread_state() { return t_state; }
 Call::Call(Symbol symbol, unsigned needs) : code_(begin(symbol, needs)) {}
 
 Code Call::begin(Symbol symbol, unsigned needs) {
-  // Before any lock: another thread may have held it at the fork.
+  // Checked before taking any lock: another thread may have held the lock at the fork.
   if (g_forked.load(std::memory_order_relaxed)) return kNotInitialized;
   const Code failure = Faults::instance().visit(symbol);
   if (failure != kSuccess) return failure;

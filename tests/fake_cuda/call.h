@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Call: what every entry point does first: is the driver usable, shall the call fail, is there a
-// context, may it happen while a stream is captured. Holds the world's lock from then on.
+// Call: the checks that every entry point performs first: whether the driver is usable, whether the
+// call shall fail, whether there is a context, whether a capture forbids the call. Holds the
+// world's lock afterwards.
 //
 // Threading: one per call, on the caller's thread.
 #pragma once
@@ -14,13 +15,13 @@
 namespace oh::cuda::fake {
 
 enum Needs : unsigned {
-  kAnything = 0,    // an initialised driver
-  kNothing = 1,     // not even that
-  kContext = 2,     // a current context
-  kUnsafeCall = 4,  // it would disturb a capture
+  kAnything = 0,    // requires an initialised driver
+  kNothing = 1,     // requires nothing
+  kContext = 2,     // requires a current context
+  kUnsafeCall = 4,  // invalidates a capture
 };
 
-// The contexts that were made current, the last on top. No destructor: also used at thread exit.
+// The stack of current contexts, top last. No destructor: it is also used at thread exit.
 struct ContextStack {
   static constexpr int kDepth = 64;
   Context contexts[kDepth];
@@ -29,9 +30,9 @@ struct ContextStack {
 
 struct ThreadState {
   ContextStack stack;
-  int capture_mode;  // as exchanged; global first
-  bool in_callback;  // a host function runs: no call is allowed
-  uint64_t number;   // never another thread's; 0: not given yet
+  int capture_mode;  // set by cuThreadExchangeStreamCaptureMode; initially global
+  bool in_callback;  // the thread runs a host function: calls are forbidden
+  uint64_t number;   // unique, never reused; 0: not assigned yet
 };
 ThreadState& thread_state();
 
@@ -48,20 +49,21 @@ class Call {
   bool ok() const { return code_ == kSuccess; }
   Code code() const { return code_; }
   World& world() const { return World::instance(); }
-  // Of a call that needs one.
+  // Only for calls with kContext.
   const std::shared_ptr<ContextState>& context() const { return context_; }
   std::unique_lock<std::mutex>& lock() { return lock_; }
 
-  // The stream of a handle; of default streams that of the current context, and thread.
+  // Resolves a stream handle; default streams belong to the current context and thread.
   Code find(Stream handle, std::shared_ptr<StreamState>* out);
   Code find(Event handle, std::shared_ptr<EventState>* out) const;
   Code find(MemoryPool handle, std::shared_ptr<Pool>* out) const;
 
-  // What a running kernel blocks: lets the lock go until, once since the call, none of the context
-  // runs. What was looked up before may be gone then. A code: of the context, by now.
+  // For calls that running kernels block: releases the lock until no kernel of the context runs, at
+  // some moment since the call. Objects looked up before may be gone afterwards. Returns the
+  // context's error, if any.
   Code wait_for_kernels(std::shared_ptr<ContextState> context);
-  // The same for a function's first launch, which may wait for all of the device, and keep other
-  // calls waiting meanwhile: control.h.
+  // The same for a function's first launch, which may wait for the whole device and block other
+  // calls meanwhile: control.h.
   Code wait_to_load(const std::shared_ptr<ContextState>& context);
 
  private:

@@ -12,7 +12,7 @@ namespace oh::cuda {
 namespace fake {
 namespace {
 
-// Whether all nodes lie before the end of the stream that the capture began in.
+// Whether all nodes were joined into the stream in which the capture began.
 bool is_joined(const Capture& capture) {
   const auto& nodes = capture.graph.nodes;
   std::vector<bool> joined(nodes.size());
@@ -24,13 +24,13 @@ bool is_joined(const Capture& capture) {
   return true;
 }
 
-// Whether a use of the context's default stream would wait for what the stream captures.
+// Whether a use of the context's default stream would wait for work that the stream captures.
 bool is_in_the_way(const StreamState& stream, const ContextState& context) {
   return stream.capture != nullptr && stream.context.get() == &context &&
          (stream.flags & kStreamNonBlocking) == 0;
 }
 
-// Who asks about a default stream gets an error where a user of it would, but disturbs nothing.
+// A query of a default stream fails where a use of the stream would fail, but invalidates nothing.
 Code ask(Call& call, Stream handle, int* status, uint64_t* id) {
   *status = kCaptureNone;
   const auto& streams = call.world().streams;
@@ -126,7 +126,8 @@ Code cuStreamGetCaptureInfo_v2(Stream handle, int* status, uint64_t* id, Graph* 
   Call call(Symbol::cuStreamGetCaptureInfo_v2, kContext);
   if (!call.ok()) return call.code();
   if (status == nullptr) return kInvalidValue;
-  if (graph != nullptr || nodes != nullptr || count != nullptr) return kNotSupported;  // not here
+  if (graph != nullptr || nodes != nullptr || count != nullptr)
+    return kNotSupported;  // not supported by the fake
   return ask(call, handle, status, id);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Capture: what streams record instead of running it, and what disturbs that.
+// Capture: operations that streams record instead of running them, and calls that invalidate it.
 //
 // Threading: under World::mutex.
 #pragma once
@@ -18,18 +18,18 @@ struct Capture {
   GraphState graph;
 };
 
-// Adds a node behind what the stream has recorded. A code: the capture is invalid.
+// Adds a node after the stream's recorded work. An error: the capture is invalid.
 Code record(StreamState& stream, Operation operation);
-// What the stream records next comes after these, too.
+// Makes the stream's next node depend on these nodes, too.
 void add_order(StreamState& stream, const std::vector<size_t>& nodes);
 
-// An unsafe call by a thread of this capture mode: invalidates the captures that it must not
-// happen in. kStreamCaptureUnsupported: there are such.
+// An unsafe call by a thread with this capture mode: invalidates the captures that forbid it.
+// kStreamCaptureUnsupported: there are such captures.
 Code disturb_captures(World& world, int thread_mode);
 // A use of the context's default stream. kStreamCaptureImplicit: a stream that synchronises with it
-// is captured.
+// is being captured.
 Code disturb_by_default_stream(World& world, const ContextState& context);
-// A call about a stream that its capture forbids.
+// Invalidates a capture after a call that is forbidden on a captured stream.
 Code disturb(Capture& capture);
 bool is_active(const World& world, const std::shared_ptr<Capture>& capture);
 

@@ -123,7 +123,7 @@ std::string uuid_text(int physical) {
   return text;
 }
 
-// As the real driver: a name may be a prefix, and the list ends before the first that is unknown.
+// As in the real driver, a name may be a prefix, and the list ends before the first unknown name.
 int physical_of(const std::string& name, int devices) {
   if (name.empty()) return -1;
   if (name.find_first_not_of("0123456789") == std::string::npos) {
@@ -156,7 +156,7 @@ Config read() {
     const int physical = physical_of(name, out.devices);
     if (physical < 0) break;
     if (std::count(out.visible.begin(), out.visible.end(), physical) != 0) {
-      out.visible.clear();  // named twice: none, as the real driver has it
+      out.visible.clear();  // named twice: no devices, as in the real driver
       break;
     }
     out.visible.push_back(physical);

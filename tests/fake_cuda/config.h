@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What FAKE_CUDA and CUDA_VISIBLE_DEVICES say; control.h has the table.
+// Configuration from FAKE_CUDA and CUDA_VISIBLE_DEVICES; control.h has the table.
 //
 // Threading: read once; constant afterwards.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace oh::cuda::fake {
 
-// Devices of the session have a physical index, the same in every process; a process sees some of
-// them under ordinals of its own.
+// Devices of the session have a physical index, the same in every process; a process sees a subset
+// of them under its own ordinals.
 constexpr int kMostDevices = 64;
 
 struct Failure {
@@ -23,18 +23,18 @@ struct Failure {
   Code code = kSuccess;
 };
 
-// What calls wait for; control.h.
+// What blocking calls wait for; control.h.
 enum class Blocking { kOff, kKernels, kDevice };
 
 struct Config {
   int devices = 1;
   size_t memory = size_t{1} << 30;
   bool all_peers = true;
-  bool atomics = true;       // of the links between devices
-  bool says_atomics = true;  // what the driver says of them
+  bool atomics = true;       // whether links between devices have native atomics
+  bool says_atomics = true;  // whether the driver reports native atomics
   std::vector<std::pair<int, int>> peers;
   std::string name = "Fake GPU";
-  std::vector<int> numa;  // of the devices; the last for all behind it
+  std::vector<int> numa;  // node of each device; the last entry applies to all further devices
   bool ipc = true;
   bool vmm = true;
   Blocking blocking = Blocking::kKernels;

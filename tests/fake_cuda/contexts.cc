@@ -15,8 +15,8 @@ bool is_device(Device device) {
   return device >= 0 && static_cast<size_t>(device) < config().visible.size();
 }
 
-// All that the context has goes with it. Its kernels are killed, not waited for; they have left
-// before their memory goes.
+// Releases everything the context has. Its kernels are killed, not completed; they have ended
+// before their memory is freed.
 void destroy(Call& call, std::shared_ptr<ContextState> context) {
   World& world = call.world();
   world.contexts[static_cast<size_t>(context->ordinal)].reset();
@@ -32,7 +32,7 @@ void destroy(Call& call, std::shared_ptr<ContextState> context) {
     }
   }
   for (const auto& [thread, stream] : context->default_streams) close_stream(*stream);
-  context->default_streams.clear();  // they own each other
+  context->default_streams.clear();  // breaks the reference cycle
   std::erase_if(world.events, [&](const auto& one) { return one.second->context == context; });
   std::vector<DevicePtr> gone;
   for (const auto& [base, range] : world.ranges) {
@@ -92,7 +92,7 @@ Code cuCtxPushCurrent_v2(Context context) {
   if (!call.ok()) return call.code();
   ContextStack& stack = thread_state().stack;
   if (call.world().context(context) == nullptr) return kInvalidContext;
-  if (stack.size == ContextStack::kDepth) return kInvalidValue;  // a push without its pop
+  if (stack.size == ContextStack::kDepth) return kInvalidValue;  // a push without a pop
   stack.contexts[stack.size++] = context;
   return kSuccess;
 }

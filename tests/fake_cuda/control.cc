@@ -44,7 +44,7 @@ void set_all_held(bool held) {
   world.changed.notify_all();
 }
 
-// The bytes of memory that is live; of several adjacent VMM mappings, too.
+// Accesses live memory, also across adjacent VMM mappings.
 template <typename Move>
 int with_bytes(uint64_t address, size_t size, const Move& move) {
   World& world = World::instance();
@@ -106,7 +106,7 @@ FAKE_CUDA_API void fake_cuda_clear_failures(void) { Faults::instance().clear(); 
 FAKE_CUDA_API int fake_cuda_peek(uint64_t address, void* bytes, size_t size) {
   return with_bytes(address, size, [&](const char* at, size_t offset, size_t take) {
     char* to = static_cast<char*>(bytes) + offset;
-    // Words at once: a kernel that runs may write them.
+    // Whole words: a running kernel may write them concurrently.
     for (; take >= sizeof(uint64_t) && reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) == 0;
          take -= sizeof(uint64_t), at += sizeof(uint64_t), to += sizeof(uint64_t)) {
       const uint64_t word =

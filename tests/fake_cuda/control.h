@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests may ask of the fake CUDA driver beyond CUDA: counts, failures, bytes, and streams that
-// stand still. Found by dlsym in libonehop_fake_cuda.so; all functions act on this process only.
+// Controls of the fake CUDA driver beyond CUDA: object counts, injected failures, memory contents,
+// held streams. Tests look the functions up in libonehop_fake_cuda.so by dlsym. All functions
+// affect this process only.
 //
 // Environment, read at the first call:
 //   FAKE_CUDA="devices=2,memory=1G,p2p=all,atomics=all,name=Fake GPU,numa=0,ipc=on,
@@ -82,44 +83,47 @@ typedef struct FakeCudaCounts {
 // Live objects of this process.
 void fake_cuda_counts(FakeCudaCounts* counts);
 
-// Calls of an entry point, by its exported symbol, since the start. UINT64_MAX: no such symbol.
+// Returns the calls of an entry point, by its exported symbol, since the start. UINT64_MAX: no such
+// symbol.
 uint64_t fake_cuda_calls(const char* symbol);
 
-// The nth time from now (1: the next; 0: always) that `where` happens, it fails with `code`. where:
-// an exported symbol, or "copy" or "operation": that executed copy, or operation of any sort, puts
+// Makes the nth visit of `where` from now (1: the next; 0: every one) fail with `code`. where: an
+// exported symbol, or "copy" or "operation": the nth executed copy, or operation of any sort, puts
 // the context into the sticky error `code`. 0: set; -1: no such place.
 int fake_cuda_fail(const char* where, uint64_t nth, int code);
 void fake_cuda_clear_failures(void);
 
-// Copies between device memory (any memory that the fake knows) and `bytes`, now. 0: done; -1:
-// not live memory.
+// Copies between device memory (or any memory that the fake knows) and `bytes`, immediately. 0:
+// done; -1: not live memory.
 int fake_cuda_peek(uint64_t address, void* bytes, size_t size);
 int fake_cuda_poke(uint64_t address, const void* bytes, size_t size);
 
-// A held stream starts no further operation, launches of graphs included; what is queued waits.
-// stream: a CUstream; of default streams that of the current context, and thread. 0: done; -1: no
+// A held stream starts no further operation, launches of graphs included; queued work waits.
+// stream: a CUstream; default streams are those of the current context and thread. 0: done; -1: no
 // such stream. Destroying a stream releases it.
 int fake_cuda_hold(void* stream);
 int fake_cuda_release(void* stream);
-// All streams of the process, also those still to be created; independent of the above.
+// Holds all streams of the process, also those still to be created; independent of the above.
 void fake_cuda_hold_all(void);
 void fake_cuda_release_all(void);
 
-// Nodes of the graph that `stream` is being captured into: events make none. -1: it is not.
+// Returns the nodes of the graph that `stream` is being captured into; events make no nodes. -1:
+// the stream is not being captured.
 int64_t fake_cuda_captured(void* stream);
 
-// Kernels that run now: not those that are queued.
+// Returns the kernels that are running; queued kernels do not count.
 size_t fake_cuda_running(void);
-// Calls that wait for them now, or for the device; not those that wait for such a call.
+// Returns the calls blocked by running kernels or by the device; calls that wait for such a call do
+// not count.
 size_t fake_cuda_blocked(void);
 
-// A kernel for tests, as an application may have one: it runs until the word is not 0. Takes one
-// FakeCudaSpin.
+// A kernel for tests, in the place of an application's: it runs until the word is not 0. Its
+// argument is a FakeCudaSpin.
 #define FAKE_CUDA_SPIN "fake_spin"
 typedef struct FakeCudaSpin {
-  uint64_t word;      // device address, 8 bytes: of the device's memory, or of mapped host memory
-  uint64_t started;   // the same: gets 1 when the kernel runs; 0: nothing does
-  uint64_t limit_ns;  // after which it ends in any case; 0: never
+  uint64_t word;      // device address of 8 bytes, in device memory or mapped host memory
+  uint64_t started;   // likewise; set to 1 when the kernel starts; 0: unused
+  uint64_t limit_ns;  // the kernel ends after this time in any case; 0: no limit
 } FakeCudaSpin;
 
 // Changes delay_us.

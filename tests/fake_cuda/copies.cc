@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What streams do to memory: copies, fills, writes of a word. Addresses are looked up when the
-// operation runs, as a device does.
+// Stream operations on memory: copies, fills, writes of a word. Addresses are resolved when the
+// operation runs, as on a device.
 //
 // Threading: any thread.
 #include <unistd.h>
@@ -16,7 +16,7 @@ using namespace fake;
 
 namespace {
 
-// An aligned word is copied in one access, as devices do: kernels may change it meanwhile.
+// An aligned word is copied in one access, as on devices: kernels may write it concurrently.
 void move_piece(char* to, const char* from, size_t size) {
   constexpr size_t kWord = sizeof(uint64_t);
   if (size != kWord ||
@@ -43,7 +43,7 @@ void move_bytes(const std::vector<Piece>& to, const std::vector<Piece>& from) {
   }
 }
 
-// Memory of the host that the driver does not know.
+// Host memory that the driver does not know.
 bool is_pageable(World& world, DevicePtr address) {
   return world.find(address) == nullptr && !Arena::instance().contains(address);
 }
@@ -81,8 +81,8 @@ Operation fill_operation(std::shared_ptr<ContextState> context, DevicePtr to, un
   }};
 }
 
-// As a store of the device: not through the host's address, and only to memory that is mapped for
-// the context.
+// Whether a device store is allowed: not through the host address, and only to memory that is
+// mapped for the context.
 bool may_store(const Range& range, const ContextState& context) {
   switch (range.kind) {
     case Kind::kHost:
@@ -102,7 +102,7 @@ bool may_store(const Range& range, const ContextState& context) {
   return false;
 }
 
-// A word that the context may store to, as the host addresses it. Null: it may not.
+// Returns the host address of a word that the context may store to, or null.
 uint64_t* word_at(const ContextState& context, DevicePtr address) {
   std::vector<Piece> target;
   World& world = World::instance();
@@ -119,20 +119,20 @@ Operation store_operation(std::shared_ptr<ContextState> context, DevicePtr to, u
   return {[context = std::move(context), to, value]() -> Code {
     uint64_t* word = word_at(*context, to);
     if (word == nullptr) return kIllegalAddress;
-    // Release: who reads the word with acquire sees the copies before it.
+    // Release: a thread that reads the word with acquire sees the preceding copies.
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
     return kSuccess;
   }};
 }
 
-// The worker looks again and again, at memory that must stay: as the engine of a device does.
+// The worker polls the word, which must stay mapped, as on a device.
 Operation wait_operation(std::shared_ptr<ContextState> context, DevicePtr word, uint64_t value) {
   return {[context = std::move(context), word, value]() -> Code {
     while (!context->killed.load(std::memory_order_relaxed)) {
       const uint64_t* found = word_at(*context, word);
       if (found == nullptr) return kIllegalAddress;
-      // Acquire: what was written before the word is seen behind the wait.
-      // As on devices the comparison is cyclic.
+      // Acquire: writes before the word's are visible after the wait. The comparison is cyclic, as
+      // on devices.
       const uint64_t beyond = __atomic_load_n(found, __ATOMIC_ACQUIRE) - value;
       if (static_cast<int64_t>(beyond) >= 0) break;
       usleep(20);
@@ -141,7 +141,8 @@ Operation wait_operation(std::shared_ptr<ContextState> context, DevicePtr word, 
   }};
 }
 
-// A copy into pageable memory is over when the call returns; one from it has read it.
+// A copy into pageable memory is complete when the call returns; a copy from it has read its
+// source.
 Code enqueue_copy(Call& call, const std::shared_ptr<StreamState>& stream, DevicePtr to,
                   DevicePtr from, size_t size) {
   World& world = call.world();
@@ -229,7 +230,7 @@ Code cuStreamWriteValue64_v2(Stream handle, DevicePtr to, uint64_t value, unsign
 Code cuStreamWaitValue64_v2(Stream handle, DevicePtr word, uint64_t value, unsigned flags) {
   Call call(Symbol::cuStreamWaitValue64_v2, kContext);
   if (!call.ok()) return call.code();
-  // CU_STREAM_WAIT_VALUE_GEQ alone.
+  // Only CU_STREAM_WAIT_VALUE_GEQ is supported.
   if (word == 0 || word % sizeof(value) != 0 || flags != 0) return kInvalidValue;
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices: how many this process sees, and what they say of themselves.
+// Devices: count and attributes, as visible to this process.
 //
 // Threading: any thread.
 #include <cstdio>

@@ -62,7 +62,8 @@ Code cuEventRecord(Event handle, Stream stream_handle) {
   return kSuccess;
 }
 
-// Only to be asked for: streams do not wait for such an event here.
+// Supports only event_query and event_synchronize: the fake's streams do not wait for such an
+// event.
 Code cuCtxRecordEvent(Context handle, Event event_handle) {
   Call call(Symbol::cuCtxRecordEvent, kContext);
   if (!call.ok()) return call.code();
@@ -106,7 +107,7 @@ Code cuEventSynchronize(Event handle) {
   const Code code = call.find(handle, &event);
   if (code != kSuccess) return code;
   if (event->capture != nullptr) return kCapturedEvent;
-  const auto stream = event->stream;  // the event may be recorded again while we wait
+  const auto stream = event->stream;  // the event may be recorded again during the wait
   if (stream == nullptr) return kSuccess;
   wait_for(call.lock(), *stream, event->ticket);
   return stream->context->sticky;
@@ -137,8 +138,9 @@ Code cuStreamWaitEvent(Stream stream_handle, Event handle, unsigned) {
   if (code != kSuccess) return code;
   if (event->capture != nullptr) {
     if (!is_active(call.world(), event->capture)) return kCapturedEvent;
-    if (stream->handle == nullptr) return disturb(*event->capture);    // a default stream
-    if (stream->capture == nullptr) stream->capture = event->capture;  // it joins
+    if (stream->handle == nullptr) return disturb(*event->capture);  // a default stream
+    if (stream->capture == nullptr)
+      stream->capture = event->capture;  // the stream joins the capture
     if (stream->capture != event->capture) return disturb(*stream->capture);
     if (stream->capture->invalid) return kCaptureInvalidated;
     add_order(*stream, event->nodes);

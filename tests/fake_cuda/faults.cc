@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts visits of each place, and strikes where it was asked to.
+// Counts visits of each place, and injects the requested failures.
 //
 // Threading: any thread.
 #include "faults.h"
@@ -9,7 +9,7 @@ namespace oh::cuda::fake {
 namespace {
 struct Entry {
   const char* name;
-  void (*function)();  // so that a missing one does not link
+  void (*function)();  // so that a missing entry point fails to link
 };
 constexpr size_t kPlaces = static_cast<size_t>(Symbol::kCount);
 const Entry kEntries[kPlaces] = {

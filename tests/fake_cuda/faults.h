@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Failures that were asked for, and the names of the places where they may happen.
+// Injected failures, and the names of the places where they may happen.
 //
 // Threading: any thread.
 #pragma once
@@ -43,7 +43,7 @@ class Faults {
  public:
   static Faults& instance();
 
-  // Counts the visit; the code to fail with.
+  // Counts the visit. Returns the code to fail with, or kSuccess.
   Code visit(Symbol where);
   uint64_t visits(Symbol where) const;
   bool add(const Failure& failure);
@@ -53,12 +53,12 @@ class Faults {
   struct Pending {
     Symbol where;
     bool always;
-    uint64_t left;  // visits until it strikes
+    uint64_t left;  // visits until it fails
     Code code;
   };
   Faults();
 
-  std::atomic<uint64_t> visits_[static_cast<int>(Symbol::kCount)] = {};  // relaxed: only counts
+  std::atomic<uint64_t> visits_[static_cast<int>(Symbol::kCount)] = {};  // relaxed: only a counter
   std::atomic<bool> armed_{false};  // relaxed: pending_ is read under the mutex
   std::mutex mutex_;
   std::vector<Pending> pending_;

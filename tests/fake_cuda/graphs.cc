@@ -2,8 +2,8 @@
 //
 // Graphs and their launches.
 //
-// Threading: any thread. A launch has the worker of its stream, and a thread for each further
-// branch, which ends with it.
+// Threading: any thread. A launch uses the worker of its stream, and one more thread for each
+// further branch; they end with the launch.
 #include "graphs.h"
 
 #include <utility>
@@ -12,7 +12,7 @@ namespace oh::cuda {
 namespace fake {
 namespace {
 
-constexpr uint64_t kGraphFlags = 15;  // of cuGraphInstantiate: all of them change nothing here
+constexpr uint64_t kGraphFlags = 15;  // all flags of cuGraphInstantiate; the fake ignores them
 
 class Replay {
  public:
@@ -27,13 +27,13 @@ class Replay {
     }
     follow(lock, std::move(first));
     World::instance().changed.wait(lock, [this] { return left_ == 0; });
-    lock.unlock();  // nothing starts a thread any more
+    lock.unlock();  // no more threads will be started
     for (std::thread& branch : branches_) branch.join();
     lock.lock();
   }
 
  private:
-  // Runs the first of these, and what it makes ready; the others elsewhere.
+  // Runs the first ready node and the nodes that it makes ready; branches off the others.
   void follow(std::unique_lock<std::mutex>& lock, std::vector<size_t> ready) {
     while (!ready.empty()) {
       for (size_t i = 1; i < ready.size(); ++i) branch_off(ready[i]);
@@ -48,7 +48,7 @@ class Replay {
     }
   }
 
-  // The worker lets no signal through, so the thread does not, either.
+  // The worker blocks all signals, and its threads inherit the mask.
   void branch_off(size_t node) {
     branches_.emplace_back([this, node] {
       std::unique_lock<std::mutex> lock(World::instance().mutex);
@@ -57,7 +57,7 @@ class Replay {
   }
 
   const GraphState& graph_;
-  std::vector<size_t> waits_for_;  // of each node: nodes that are not done
+  std::vector<size_t> waits_for_;  // number of incomplete dependencies of each node
   size_t left_;
   std::vector<std::thread> branches_;
 };
@@ -98,7 +98,7 @@ Code cuGraphLaunch(GraphExec handle, Stream stream_handle) {
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(stream_handle, &stream);
   if (code != kSuccess) return code;
-  if (stream->capture != nullptr) return kNotSupported;  // child graphs: not here
+  if (stream->capture != nullptr) return kNotSupported;  // child graphs are not supported
   Operation launch;
   launch.graph = found->second;
   launch.turn = launch.graph->launched++;
@@ -108,7 +108,7 @@ Code cuGraphLaunch(GraphExec handle, Stream stream_handle) {
 Code cuGraphExecDestroy(GraphExec exec) {
   Call call(Symbol::cuGraphExecDestroy, kAnything);
   if (!call.ok()) return call.code();
-  // What was launched still runs.
+  // Queued launches still run.
   return call.world().graph_execs.erase(exec) != 0 ? kSuccess : kInvalidValue;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registered memory of the host. Devices see it at an address of its own, so that a mistake between
-// the two shows.
+// Registered host memory. Devices access it at a different address, so that code which confuses the
+// two fails.
 //
 // Threading: any thread.
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ DevicePtr add_alias(World& world, Range& host) {
   alias.context = host.context;
   alias.ordinal = host.ordinal;
   alias.other = host.base;
-  // At the same place in its page, as is required of both.
+  // The alias keeps the offset within the page, as both addresses must.
   const DevicePtr offset = host.base % kPage;
   alias.base = Arena::instance().take(host.size + offset, kPage);
   if (alias.base == 0) return 0;
@@ -44,7 +44,7 @@ Code cuMemHostRegister_v2(void* pointer, size_t size, unsigned flags) {
   World& world = call.world();
   const DevicePtr base = reinterpret_cast<DevicePtr>(pointer);
   if (base == 0 || size == 0 || flags > 15) return kInvalidValue;
-  // Whole pages are pinned, so neighbours in one page exclude each other.
+  // Whole pages are pinned: two registrations may not share a page.
   const DevicePtr first = base / kPage * kPage;
   const DevicePtr end = round_up(base + size, kPage);
   if (Arena::instance().contains(base) || !is_mapped(first, end - first)) return kInvalidValue;
@@ -75,7 +75,8 @@ Code cuMemHostUnregister(void* pointer) {
   const Code code = call.wait_for_kernels(range->context);
   if (code != kSuccess) return code;
   range = call.world().find_base(reinterpret_cast<DevicePtr>(pointer), Kind::kHost);
-  if (range == nullptr || range->buffer_id != id) return kHostMemoryNotRegistered;  // twice
+  if (range == nullptr || range->buffer_id != id)
+    return kHostMemoryNotRegistered;  // unregistered twice
   const DevicePtr alias = range->other;
   call.world().remove(range->base);
   call.world().remove(alias);

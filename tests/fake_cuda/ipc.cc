@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Legacy handles: memory of cuMemAlloc in other processes.
+// Legacy IPC handles: cuMemAlloc memory in other processes.
 //
 // Threading: any thread.
 #include <cstring>

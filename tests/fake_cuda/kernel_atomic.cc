@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel of one atomic operation, compiled for the host from the lines of the device's.
+// The kernel of one atomic operation, compiled for the host from the device sources.
 //
 // Threading: any thread.
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The library's kernels for batches, compiled for the host from the sources of the device's; one of
-// their workers after the other.
+// The library's batch kernels, compiled for the host from the device sources; their workers run one
+// after the other.
 //
 // Threading: any thread.
 #include <algorithm>
@@ -71,8 +71,8 @@ Code run(ContextState& context, const void* argument) {
   const auto finished = mapped(context, args.finished);
   const auto word = mapped(context, args.word);
   if (!good || finished == nullptr || word == nullptr) return kIllegalAddress;
-  if (*finished != 0) return kLaunchFailed;  // nobody zeroed it
-  // Release: who reads the word with acquire sees the copies before it.
+  if (*finished != 0) return kLaunchFailed;  // the host did not zero it
+  // Release: a thread that reads the word with acquire sees the preceding copies.
   __atomic_store_n(word.get(), args.value, __ATOMIC_RELEASE);
   return kSuccess;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel that hands tickets to the host, compiled for the host from the lines of the device's.
-// Each queue of a launch has a thread.
+// The kernel that passes tickets to the host, compiled for the host from the device sources. Each
+// queue of a launch has its own thread.
 //
 // Threading: any thread.
 #include <algorithm>
@@ -21,7 +21,7 @@ using kernels::TicketCursor;
 using kernels::TicketQueue;
 using onehop::detail::HostAtomics;
 
-// Whose kernel the thread runs: its waits end with the context.
+// Context of the kernel that this thread runs: its waits end with the context.
 thread_local const ContextState* g_context = nullptr;
 thread_local ProxyPage* g_page = nullptr;
 
@@ -35,7 +35,7 @@ struct Atomics : HostAtomics {
 // A block of one thread.
 struct OneThread {
   ContextState& context;
-  uint64_t payload;  // as the host addresses it
+  uint64_t payload;  // host address
   bool good = true;
 
   static bool leads() { return true; }
@@ -59,7 +59,7 @@ struct OneThread {
   }
 };
 
-// What the operation shares with the host, as the host addresses it.
+// Memory that the operation shares with the host, at host addresses.
 struct Task {
   ProxyOp op;
   std::vector<std::shared_ptr<void>> held;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kernel of an application, for tests: it waits for a word; control.h.
+// An application kernel for tests: it waits for a word; control.h.
 //
 // Threading: any thread.
 #include <sched.h>
@@ -26,7 +26,7 @@ Code run(ContextState& context, const void* argument) {
   }
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::nanoseconds limit(args.limit_ns);
-  // Acquire: what was written before the word is seen after it.
+  // Acquire: writes before the word's are visible afterwards.
   while (__atomic_load_n(word.get(), __ATOMIC_ACQUIRE) == 0) {
     if (context.killed.load(std::memory_order_relaxed)) break;
     if (args.limit_ns != 0 && std::chrono::steady_clock::now() - begin >= limit) break;

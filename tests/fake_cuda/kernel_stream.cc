@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of the stream domain, compiled for the host from the lines of the device's. A block
-// is a thread, all at once: they wait for what other blocks and their peers do.
+// The kernels of the stream domain, compiled for the host from the device sources. Each block is a
+// thread and all run concurrently, since they wait for other blocks and for their peers.
 //
 // Threading: any thread.
 #include <algorithm>
@@ -25,15 +25,15 @@ using onehop::detail::LaneNotice;
 using onehop::detail::LaneSignals;
 using onehop::detail::Pair;
 
-// Memory as the host addresses it, and for a while.
+// Memory at host addresses, kept alive.
 struct HostRange {
   uint64_t base = 0;
   uint64_t size = 0;
   bool holds(const void* place) const { return reinterpret_cast<uint64_t>(place) - base < size; }
 };
 
-// Whose kernel the thread runs, how its waits are ended when the context goes, and what it reaches
-// over a link without atomics.
+// The running kernel of this thread: how its waits end when the context is destroyed, and the
+// memory it accesses over a link without atomics.
 struct Running {
   const ContextState* context = nullptr;
   LaneNotice* notice = nullptr;
@@ -45,8 +45,8 @@ struct Atomics : HostAtomics {
   static bool is_torn(const void* place) {
     return g_running.torn[0].holds(place) || g_running.torn[1].holds(place);
   }
-  // An access over the link takes its time. So long that a thread that polls beside it, on a
-  // processor that is shared, looks in between.
+  // Delays an access over the link. Long enough that a polling thread on the same processor runs in
+  // between.
   static void travel(std::chrono::microseconds time) { std::this_thread::sleep_for(time); }
   static void add_remote(uint64_t* word, uint64_t more) {
     if (!is_torn(word)) return HostAtomics::add_remote(word, more);
@@ -74,11 +74,11 @@ struct OneThread {
   ContextState& context;
   uint32_t at;
   uint32_t of;
-  // A small message lies near on its way, as device memory may be in several pieces; a large one
-  // is copied from or to where it really is.
+  // A small message is staged in contiguous memory, as device memory may be in several pieces; a
+  // large one is copied directly.
   HostRange near = {};
   uint64_t real = 0;
-  HostRange lane[2] = {};  // ours and theirs
+  HostRange lane[2] = {};  // local and remote
   bool good = true;
 
   uint32_t team() const { return at; }
@@ -114,11 +114,11 @@ struct OneThread {
   }
 };
 
-// A lane's memory as the host addresses it, for as long as it is held.
+// A lane's memory at host addresses, kept alive by this object.
 struct HostLane {
   oh_lane_handle lane;
   std::vector<std::shared_ptr<void>> held;
-  bool torn = false;  // what is theirs
+  bool torn = false;  // the remote memory has no native atomics
 
   template <typename T>
   bool map(const ContextState& context, uint64_t* address, uint64_t count = 1) {
@@ -141,8 +141,8 @@ struct HostLane {
   }
 };
 
-// An operation as the host carries it out. What it may move as a small message is near: the source
-// as it was when the kernel began, and of a target what its teams have stored by its end.
+// An operation in host memory. Memory of a small message is staged: the source as it was when the
+// kernel began; of a target, the bytes that its teams have stored when the kernel ends.
 struct Task {
   explicit Task(const StreamOp& given) : op(given), host{given.lane, {}} {}
 
@@ -158,7 +158,8 @@ struct Task {
     real = op.data;
     if (most == 0) return true;
     if (!pieces_of(context, real, most, &there)) return false;
-    // Room for all of it, which is never touched: no other memory is then where the rest would be.
+    // Reserves the full size without touching it, so that no other allocation lies beyond the
+    // staged bytes.
     near.reserve(op.bytes);
     near.resize(most);
     copy_pieces({{near.data(), most, nullptr}}, there, most);
@@ -183,7 +184,7 @@ struct Task {
     kernels::run_stream<Atomics>(op, group);
     return group.good ? kSuccess : kIllegalAddress;
   }
-  // What the message did not reach stays as it is.
+  // Bytes beyond the received message stay unchanged.
   void finish() {
     if (op.kind != StreamKind::kRecv) return;
     size_t at = 0;
@@ -202,7 +203,7 @@ struct Task {
   std::vector<char> before;
 };
 
-// Those that share their blocks follow each other.
+// Operations that share their blocks run one after the other.
 Code run_block(ContextState& context, const std::vector<std::unique_ptr<Task>>& tasks,
                uint32_t block) {
   for (const auto& task : tasks) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The library's worker, compiled for the host from the lines of the device's: a team of one thread.
+// The library's worker, compiled for the host from the device sources: a team of one thread.
 //
 // Threading: any thread.
 #include <sched.h>
@@ -22,7 +22,7 @@ using onehop::detail::HostAtomics;
 
 struct OneThread {
   ContextState& context;
-  const CommandRing& ring;  // as the host addresses it
+  const CommandRing& ring;  // host address
   Code* result;
 
   uint64_t begin() const { return onehop::detail::poll<HostAtomics>(ring.through, ring.epoch); }
@@ -48,7 +48,7 @@ struct OneThread {
     if (*result == kSuccess) HostAtomics::store_release(word, value);
   }
   static void settle() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-  // For who has to end, the time is up.
+  // Reports the time limit as expired if the kernel must end.
   uint64_t now() const {
     if (*result != kSuccess || context.killed.load(std::memory_order_relaxed)) return UINT64_MAX;
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());

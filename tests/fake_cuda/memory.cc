@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that is allocated in one call: of a device, managed, pinned.
+// Memory from a single call: device, managed, pinned.
 //
 // Threading: any thread.
 #include "call.h"
@@ -11,7 +11,7 @@ using namespace fake;
 
 namespace {
 
-// Memory at device addresses that the CPU may touch, too.
+// Allocates memory at device addresses that the CPU may access, too.
 Code allocate_for_cpu(Call& call, size_t size, Kind kind, DevicePtr* out) {
   if (size == 0) return kInvalidValue;
   Range range;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Modules, their functions, and launches. Images are not looked at. A function is loaded when it is
-// launched for the first time, which waits for the kernels that run.
+// Modules, their functions, and launches. Images are ignored. The first launch of a function loads
+// it, which waits for running kernels.
 //
 // Threading: any thread.
 #include <cstring>
@@ -13,12 +13,12 @@ namespace oh::cuda {
 namespace fake {
 namespace {
 
-constexpr unsigned kMostThreads = 1024;  // of a block
-constexpr size_t kMostBytes = 32764;     // of a kernel's argument, as on devices
+constexpr unsigned kMostThreads = 1024;  // per block
+constexpr size_t kMostBytes = 32764;     // per kernel argument, as on devices
 const Kernel* const kKernels[] = {&kBatch,     &kStreamBatch, &kWorker, &kSpin,  &kStream,
                                   &kStreamFew, &kStreamMany,  &kLanes,  &kProxy, &kAtomic};
 
-// The kernel of a function that is loaded now. May let the lock go.
+// Returns the kernel of a loaded function. May release the lock.
 Code load(Call& call, Function function, const Kernel** out) {
   auto& functions = call.world().functions;
   const auto found = functions.find(function);
@@ -88,7 +88,7 @@ bool pieces_of(const ContextState& context, uint64_t address, uint64_t size,
   World& world = World::instance();
   std::lock_guard<std::mutex> lock(world.mutex);
   const Range* range = world.find(address);
-  // A copy finds its way between devices; a kernel needs the peer's memory to be mapped for it.
+  // A copy crosses devices by itself; a kernel needs the peer's memory mapped for its context.
   const bool is_mapped =
       range != nullptr && (range->kind != Kind::kDevice || range->ordinal == context.ordinal ||
                            context.peers.count(range->ordinal) != 0);

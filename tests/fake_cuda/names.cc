@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver's version, and its words for codes.
+// The driver's version, and names and descriptions of its codes.
 //
 // Threading: any thread.
 #include "call.h"

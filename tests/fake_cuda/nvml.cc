@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A management library, in the same file as the fake driver: all devices of FAKE_CUDA, whatever
-// CUDA_VISIBLE_DEVICES hides, and how they are joined.
+// A management library in the same file as the fake driver: all devices of FAKE_CUDA, regardless of
+// CUDA_VISIBLE_DEVICES, and their interconnect.
 //
-// Environment, read at each session's beginning:
+// Environment, read when a session begins:
 //   FAKE_NVML="nvlink=none,links=18,switch=on,speed=26562,level=50,processes=1,fail=…"
 //     nvlink  all, none, or pairs of physical devices: 0-1+2-3       (none)
 //     links   of each pair that is joined                            (18)
 //     switch  on: the links end at switches; off: at the other GPU   (on)
-//     speed   MB/s of each link; 0: it is not told                   (26562)
+//     speed   MB/s of each link; 0: not reported                     (26562)
 //     level   nvmlGpuTopologyLevel_t of all pairs                    (50)
 //     processes  that compute on each GPU                            (1)
 //     fail    SYMBOL:CODE, may be given several times
@@ -51,7 +51,7 @@ struct Settings {
     };
     return named(a, b) || named(b, a);
   }
-  // The one behind the links of `device` that go to a GPU, or -1.
+  // Returns the GPU at the other end of the links of `device`, or -1.
   int other(int device) const {
     for (int i = 0; i < fake::config().devices; ++i) {
       if (joined(device, i)) return i;
@@ -103,7 +103,7 @@ Code begin(const char* symbol) {
   return failure == g_settings.failures.end() ? kSuccess : failure->second;
 }
 
-// A handle is the physical device, from 1.
+// A handle is the physical index plus 1.
 Device handle_of(int physical) { return reinterpret_cast<Device>(uintptr_t(physical) + 1); }
 int physical_of(Device device) { return static_cast<int>(reinterpret_cast<uintptr_t>(device)) - 1; }
 
@@ -132,7 +132,7 @@ void place(int physical, PciInfo* info) {
 extern "C" {
 #define FAKE_NVML_API __attribute__((visibility("default")))
 
-// Sessions since the start, and those that are open.
+// Sessions since the start, and open sessions.
 FAKE_NVML_API int fake_nvml_sessions() { return g_sessions.load(); }
 FAKE_NVML_API int fake_nvml_open() { return g_open.load(); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory pools: allocation in stream order, and sharing of a pool and its allocations. Memory is
-// there when the call returns, and leaves in stream order; a pool keeps none in reserve.
+// Memory pools: stream-ordered allocation, and sharing of a pool and its allocations. Memory is
+// usable when the allocating call returns, and freed in stream order; a pool caches none.
 //
 // Threading: any thread.
 #include <fcntl.h>
@@ -70,7 +70,7 @@ Code allocate(Call& call, const std::shared_ptr<Pool>& pool, size_t size, Stream
   Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
   if (size == 0 || pool->imported) return kInvalidValue;
-  if (stream->capture != nullptr) return kNotSupported;  // memory nodes: not here
+  if (stream->capture != nullptr) return kNotSupported;  // memory nodes are not supported
   std::shared_ptr<Backing> backing;
   code = Backing::create({Purpose::kPool, pool->physical, pool->handle_types, size}, &backing);
   return code == kSuccess ? add_memory(call, pool, std::move(backing), out) : code;
@@ -136,7 +136,7 @@ Code cuMemFreeAsync(DevicePtr base, Stream handle) {
   std::shared_ptr<StreamState> stream;
   const Code code = call.find(handle, &stream);
   if (code != kSuccess) return code;
-  if (stream->capture != nullptr) return kNotSupported;  // memory nodes: not here
+  if (stream->capture != nullptr) return kNotSupported;  // memory nodes are not supported
   submit(call.world(), stream, {[base, id = range->buffer_id]() -> Code {
            World& world = World::instance();
            std::lock_guard<std::mutex> lock(world.mutex);

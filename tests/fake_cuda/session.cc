@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The session's file, or memory of this process without one.
+// The session's file, or memory of this process if there is no file.
 //
 // Threading: any thread; a mutex within the process, flock between processes.
 #include "session.h"
@@ -25,7 +25,7 @@ namespace {
 constexpr uint64_t kMagic = 0x31657461'74736368;
 constexpr size_t kMostHolders = 16384;
 
-// False: there is no such process, or it is a zombie.
+// False: no such process, or it is a zombie.
 bool start_of(int32_t pid, uint64_t* start) {
   char path[64];
   snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -36,7 +36,7 @@ bool start_of(int32_t pid, uint64_t* start) {
   close(fd);
   if (size <= 0) return false;
   text[size] = '\0';
-  const char* at = strrchr(text, ')');  // the name before may hold anything
+  const char* at = strrchr(text, ')');  // the name before may contain any character
   if (at == nullptr) return false;
   char state = 0;
   unsigned long long ticks = 0;
@@ -66,7 +66,7 @@ bool is_alive(const ProcessId& process) {
 }
 
 struct Session::Holder {
-  uint64_t object;  // 0: the place is free
+  uint64_t object;  // 0: free slot
   uint64_t size;
   uint64_t start;
   int32_t pid;
@@ -75,7 +75,7 @@ struct Session::Holder {
 
 struct Session::File {
   uint64_t magic;
-  uint64_t places;  // that were ever used
+  uint64_t places;  // slots that were ever used
   Holder holders[kMostHolders];
 };
 
@@ -123,7 +123,7 @@ Session::Session() {
     file_ = static_cast<File*>(memory);
     if (file_->magic == 0) file_->magic = kMagic;
     if (file_->magic != kMagic) refuse(std::string("FAKE_CUDA_STATE is another file: ") + path);
-    // Left by this very process before it replaced itself (exec).
+    // Entries of this process from before it called exec.
     const ProcessId self = this_process();
     for (uint64_t i = 0; i < file_->places; ++i) {
       Holder& holder = file_->holders[i];

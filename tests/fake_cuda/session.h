@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Session: how much memory of each device is in use, over all processes that share it. Memory is
-// used while any process holds it, the owner or an importer: a free by the owner alone gives
-// nothing back. What dead processes held does not count.
+// Session: counts the used memory of each device, over all processes that share it. Memory is used
+// while any process holds it, owner or importer: a free by the owner alone returns nothing. Memory
+// of dead processes does not count.
 //
 //   file: Header | Holder[kMostHolders], changed under flock
 //
@@ -17,7 +17,7 @@
 
 namespace oh::cuda::fake {
 
-// Who a process is: the number of one that died is used again.
+// Identity of a process; the start time tells it from a later process with the same pid.
 struct ProcessId {
   int32_t pid = 0;
   uint64_t start = 0;  // ticks since boot
@@ -29,8 +29,8 @@ class Session {
  public:
   static Session& instance();
 
-  // This process now holds memory `object` (an inode) of a device. `limit`: refuse with
-  // kOutOfMemory what goes beyond; 0: none, as it exists already.
+  // Records that this process holds memory `object` (an inode) of a device. kOutOfMemory: the
+  // device's total would exceed `limit`; 0: no limit, as the memory exists already.
   Code hold(uint64_t object, int physical, size_t size, size_t limit);
   void drop(uint64_t object);
   size_t used(int physical);
@@ -43,7 +43,7 @@ class Session {
   size_t count_used(int physical);
 
   std::mutex mutex_;
-  int fd_ = -1;  // of the file; -1: memory of this process
+  int fd_ = -1;  // the session's file; -1: memory of this process
   File* file_ = nullptr;
 };
 

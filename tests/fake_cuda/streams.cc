@@ -2,8 +2,8 @@
 //
 // Streams and their workers.
 //
-// Threading: any thread; one worker per stream, detached: it sleeps on the world, which is never
-// destroyed, when the process ends.
+// Threading: any thread; one detached worker per stream. When the process ends, workers sleep on
+// the world, which is never destroyed.
 #include "streams.h"
 
 #include <pthread.h>
@@ -60,7 +60,7 @@ void run(const std::shared_ptr<StreamState>& stream) {
 
 void start(const std::shared_ptr<StreamState>& stream) {
   stream->started = true;
-  // The program's signals are not for the worker.
+  // The worker must not handle the program's signals.
   sigset_t all;
   sigset_t former;
   sigfillset(&all);
@@ -69,8 +69,8 @@ void start(const std::shared_ptr<StreamState>& stream) {
   pthread_sigmask(SIG_SETMASK, &former, nullptr);
 }
 
-// The legacy default stream and the blocking streams of its context, among them the threads'
-// default streams, wait for each other's earlier work.
+// Orders the legacy default stream and the blocking streams of its context, among them the
+// per-thread default streams, after each other's earlier work.
 void order_by_legacy_stream(const World& world, const std::shared_ptr<StreamState>& stream,
                             Operation& operation) {
   if (stream->flags != 0) return;
@@ -103,7 +103,7 @@ Code submit(World& world, const std::shared_ptr<StreamState>& stream, Operation 
 
 void perform(std::unique_lock<std::mutex>& lock, ContextState& context,
              const Operation& operation) {
-  // After an error nothing runs any more.
+  // After a sticky error nothing runs.
   const bool skip = context.sticky != kSuccess || (operation.is_kernel && context.killed);
   if (operation.is_kernel) ++context.running;
   const unsigned delay = World::instance().delay_us;

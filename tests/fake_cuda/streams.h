@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams: a queue of operations, and a worker thread from the first one on.
+// Streams: a queue of operations each, and a worker thread, started by the first operation.
 //
 // Threading: StreamState is under World::mutex. An operation runs on the worker without the lock,
 // as do those of a graph, or on threads that it starts (graphs.h).
@@ -16,13 +16,13 @@ namespace oh::cuda::fake {
 struct StreamState;
 
 struct Operation {
-  std::function<Code()> work;  // a code that is not kSuccess puts the context into that error
+  std::function<Code()> work;  // an error puts the context into that error
   bool is_copy = false;
   bool is_kernel = false;
-  // Not null: a launch of it, in place of the work; its nodes are operations.
+  // Not null: a launch of this graph in place of `work`; its nodes count as operations.
   std::shared_ptr<GraphExecState> graph = nullptr;
-  uint64_t turn = 0;  // among the launches of the graph
-  // Runs once these streams have done so many operations.
+  uint64_t turn = 0;  // position among the launches of the graph
+  // The operation starts once each of these streams has completed this many operations.
   std::vector<std::pair<std::shared_ptr<StreamState>, uint64_t>> after = {};
 };
 
@@ -34,20 +34,20 @@ struct StreamState {
   std::deque<Operation> queue;
   uint64_t submitted = 0;  // operations
   uint64_t done = 0;
-  bool started = false;  // the worker
+  bool started = false;  // the worker thread exists
   bool held = false;
-  bool closed = false;  // the worker leaves when the queue is empty
+  bool closed = false;  // the worker exits when the queue is empty
   std::shared_ptr<Capture> capture;
-  std::vector<size_t> after;  // nodes of the capture that its next one comes after
+  std::vector<size_t> after;  // nodes of the capture that the stream's next node depends on
 };
 
-// Appends an operation, or records it into the stream's capture. A code: that is invalid.
+// Appends an operation, or records it into the stream's capture. An error: the capture is invalid.
 Code submit(World& world, const std::shared_ptr<StreamState>& stream, Operation operation);
-// Runs an operation that has work, on the calling thread, without the lock.
+// Runs an operation that has work on the calling thread, with the lock released.
 void perform(std::unique_lock<std::mutex>& lock, ContextState& context, const Operation& operation);
-// Lets the lock go until the stream has done so many operations.
+// Releases the lock and waits until the stream has completed this many operations.
 void wait_for(std::unique_lock<std::mutex>& lock, const StreamState& stream, uint64_t ticket);
-// What is queued still runs.
+// Queued operations still run.
 void close_stream(StreamState& stream);
 // The legacy default stream of the context, or that of the calling thread.
 std::shared_ptr<StreamState> default_stream(World& world,

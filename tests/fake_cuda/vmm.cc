@@ -12,7 +12,7 @@ using namespace fake;
 
 namespace {
 
-// The reservation that holds [base, base + size); 0: none.
+// Returns the reservation that contains [base, base + size), or 0.
 DevicePtr reservation_of(const World& world, DevicePtr base, size_t size) {
   auto after = world.reservations.upper_bound(base);
   if (after == world.reservations.begin()) return 0;
@@ -21,8 +21,8 @@ DevicePtr reservation_of(const World& world, DevicePtr base, size_t size) {
   return offset <= after->second && size <= after->second - offset ? after->first : 0;
 }
 
-// The mappings in [base, base + size); false: one lies only partly in it, or there is none, or,
-// with `whole`, a gap.
+// Collects the mappings in [base, base + size). False: one lies only partly in it, there is none,
+// or, with `whole`, there is a gap.
 bool mappings_in(World& world, DevicePtr base, size_t size, bool whole, std::vector<Range*>* out) {
   if (size == 0 || reservation_of(world, base, size) == 0) return false;
   size_t sum = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VMM memory by its handles: created, shared with other processes, told about.
+// VMM memory by its handles: created, exported, imported, queried.
 //
 // Threading: any thread.
 #include <fcntl.h>

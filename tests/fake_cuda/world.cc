@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looking up memory.
+// Lookup of memory.
 //
 // Threading: under World::mutex.
 #include "world.h"
@@ -65,8 +65,8 @@ void World::remove(DevicePtr base) {
   if (found == ranges.end()) return;
   const Range range = std::move(found->second);
   ranges.erase(found);
-  // Pages of the CPU give their addresses back themselves, a reservation as a whole; registered
-  // memory is the program's.
+  // CpuPages and reservations return their addresses themselves; registered memory belongs to the
+  // program.
   const bool own = range.kind == Kind::kDevice || range.kind == Kind::kPool ||
                    range.kind == Kind::kImport || range.kind == Kind::kHostAlias;
   const DevicePtr offset = range.base % kPage;  // of an alias
@@ -96,7 +96,7 @@ bool World::resolve(DevicePtr address, size_t size, const ContextState& context,
         return false;
       }
       if (before != nullptr && before->kind != Kind::kHost) return false;
-      // Pageable, up to what is registered.
+      // Pageable memory, up to the next registered range.
       const size_t take =
           next == ranges.end() ? size : std::min<size_t>(size, next->first - address);
       out->push_back({reinterpret_cast<char*>(address), take, nullptr});

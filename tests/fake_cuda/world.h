@@ -2,9 +2,9 @@
 //
 // World: the driver's state in this process: contexts, memory, streams, events, pools, by handle.
 //
-// Threading: everything is under World::mutex, except what an entry says of itself; `changed` is
-// notified whenever something happened that a thread may wait for. It is never destroyed: workers
-// and exit handlers may still use it at the end of the process.
+// Threading: World::mutex guards everything, except where a member says otherwise. `changed` is
+// notified after every change that a thread may wait for. The world is never destroyed: workers and
+// exit handlers may still use it when the process ends.
 #pragma once
 
 #include <atomic>
@@ -42,25 +42,25 @@ struct ContextState {
   Device ordinal = 0;
   int physical = 0;
   unsigned retained = 0;
-  Code sticky = kSuccess;                                            // every later call returns it
-  std::set<Device> peers;                                            // whose memory it may write
+  Code sticky = kSuccess;  // every later call returns it
+  std::set<Device> peers;  // devices whose memory it may write
   std::map<uint64_t, std::shared_ptr<StreamState>> default_streams;  // by thread; 0: the legacy one
-  std::vector<std::weak_ptr<StreamState>> closed_streams;            // which may still have work
-  size_t running = 0;               // kernels: on the device, not queued
-  uint64_t idle = 0;                // times that the last of them left
-  std::atomic<bool> killed{false};  // for its kernels, without the lock; relaxed: carries no data
+  std::vector<std::weak_ptr<StreamState>> closed_streams;  // may still have queued operations
+  size_t running = 0;               // kernels running on the device, not queued
+  uint64_t idle = 0;                // times that the last running kernel ended
+  std::atomic<bool> killed{false};  // kernels poll it, without the lock; relaxed: carries no data
 };
 
 struct EventState {
   std::shared_ptr<ContextState> context;
   std::shared_ptr<StreamState> stream;  // of the last record; null: never recorded
-  uint64_t ticket = 0;                  // complete when the stream has done so many
-  // Of a record of all that the context had: streams and tickets.
+  uint64_t ticket = 0;  // complete when the stream has completed this many operations
+  // For a record of the whole context: all its streams and tickets.
   std::vector<std::pair<std::shared_ptr<StreamState>, uint64_t>> all;
-  std::shared_ptr<Capture> capture;  // the last record was captured
-  std::vector<size_t> nodes;         // behind these of the capture
+  std::shared_ptr<Capture> capture;  // set if the last record was captured
+  std::vector<size_t> nodes;         // nodes of the capture that the event depends on
   bool is_timed = true;
-  std::shared_ptr<int64_t> at;  // ns, once the last record is complete
+  std::shared_ptr<int64_t> at;  // time in ns, once the last record is complete
 };
 
 struct FunctionState {
@@ -76,8 +76,8 @@ struct Pool {
   int handle_types = 0;
   bool imported = false;
   bool is_default = false;
-  int fd = -1;          // its handle for other processes
-  uint64_t object = 0;  // inode of that
+  int fd = -1;          // handle for other processes
+  uint64_t object = 0;  // inode of the handle
   std::set<Device> access;
   ~Pool();
 };
@@ -94,10 +94,10 @@ enum class Kind {
   kDevice,
   kManaged,
   kHost,       // pinned: by cuMemHostAlloc, or registered
-  kHostAlias,  // what devices see of it
+  kHostAlias,  // the device address of host memory
   kVmm,        // one mapping in a reservation
   kPool,
-  kImport,  // a legacy handle
+  kImport,  // imported by a legacy handle
 };
 
 // Live memory at [base, base + size).
@@ -105,23 +105,23 @@ struct Range {
   DevicePtr base = 0;
   size_t size = 0;
   Kind kind = Kind::kDevice;
-  char* bytes = nullptr;             // where this process may read and write it
-  std::shared_ptr<void> keep;        // that the bytes need
-  std::shared_ptr<Backing> backing;  // null: memory of the host
+  char* bytes = nullptr;             // host address at which this process accesses it
+  std::shared_ptr<void> keep;        // keeps `bytes` valid
+  std::shared_ptr<Backing> backing;  // null: host memory
   std::shared_ptr<ContextState> context;
   Device ordinal = 0;
   uint64_t buffer_id = 0;
   bool imported = false;
   bool registered = false;  // kHost: by cuMemHostRegister
   DevicePtr other = 0;      // kHost: its alias or 0; kHostAlias: its host address
-  unsigned references = 1;  // of a kImport
+  unsigned references = 1;  // for kImport
   DevicePtr reservation = 0;
   std::shared_ptr<VmmAllocation> vmm;
   std::shared_ptr<Pool> pool;
-  std::set<Device> access;  // kVmm
+  std::set<Device> access;  // for kVmm: devices with access
 };
 
-// A piece of memory that is used outside the lock.
+// A piece of memory that is accessed without the lock.
 struct Piece {
   char* bytes;
   size_t size;
@@ -133,17 +133,17 @@ struct World {
   std::condition_variable changed;
   bool initialised = false;
   bool hold_all = false;
-  uint64_t next_handle = 0x10000;  // never used twice, but for streams
+  uint64_t next_handle = 0x10000;  // never reused, except for streams
   uint64_t next_buffer_id = 1;
   uint64_t next_capture_id = 1;
-  uint64_t next_stream_id = 1;  // never used twice
+  uint64_t next_stream_id = 1;  // never reused
   uint64_t next_thread = 1;
   unsigned delay_us = 0;
 
   std::vector<std::shared_ptr<ContextState>> contexts;  // by ordinal; null: not retained
   std::vector<std::shared_ptr<Pool>> default_pools;     // by ordinal
   std::map<Stream, std::shared_ptr<StreamState>> streams;
-  std::vector<Stream> free_streams;  // handles of those that were destroyed, the next one last
+  std::vector<Stream> free_streams;  // handles of destroyed streams; the last one is reused next
   std::map<Event, std::shared_ptr<EventState>> events;
   std::map<MemoryPool, std::shared_ptr<Pool>> pools;
   std::map<Graph, std::shared_ptr<const GraphState>> graphs;
@@ -151,10 +151,10 @@ struct World {
   std::set<Module> modules;
   std::map<Function, FunctionState> functions;
   size_t blocked = 0;    // calls that wait for kernels, or for the device
-  bool loading = false;  // a first launch waits for the device, and holds the lock of launches
+  bool loading = false;  // a first launch waits for the device and holds the launch lock
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<DevicePtr, Range> ranges;         // by base
-  std::map<DevicePtr, size_t> reservations;  // of VMM addresses
+  std::map<DevicePtr, size_t> reservations;  // VMM addresses, by base
   std::map<AllocationHandle, std::shared_ptr<VmmAllocation>> vmm_handles;
 
   static World& instance();
@@ -163,16 +163,16 @@ struct World {
     return reinterpret_cast<Handle>(next_handle += 16);
   }
   std::shared_ptr<ContextState> context(Context handle) const;
-  // The range that holds the address; null: none.
+  // Returns the range that contains the address, or null.
   Range* find(DevicePtr address);
   Range* find_base(DevicePtr base, Kind kind);
-  // An ordinal of this process for a physical device; `otherwise`: it is hidden.
+  // Returns this process's ordinal for a physical device, or `otherwise` if the device is hidden.
   Device ordinal_of(int physical, Device otherwise) const;
-  // Adds what a context has at new addresses, with a new buffer id. 0: no addresses.
+  // Places a context's memory at new addresses with a new buffer id. 0: no addresses left.
   DevicePtr place(Range range);
   void remove(DevicePtr base);
-  // The bytes of [address, address + size), as a stream of the context may use them. False: not
-  // live memory. Addresses that are of no device are taken for the host's.
+  // Resolves [address, address + size) to host pieces, with the access rights of a stream of the
+  // context. False: not live memory. Addresses outside the device range are host addresses.
   bool resolve(DevicePtr address, size_t size, const ContextState& context,
                std::vector<Piece>* out);
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The entry points: each asks the rules, and goes to the real library where none strikes. What has
-// to be known about a call beyond that is in the overloads of Call.
+// The entry points: each consults the rules and forwards to the real library unless a rule strikes.
+// The specialisations of Call hold what individual calls need beyond that.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ StatusPointer refused(const Owner& owner, const Strike& strike) {
   return reinterpret_cast<void*>(intptr_t{strike.code});
 }
 
-// A handler of active messages, whose `kept` data is counted.
+// An active message handler that counts the data it keeps.
 Code on_message(void* context, const void* header, size_t header_size, void* data, size_t size,
                 const AmReceived* received) {
   const auto* handler = static_cast<const AmHandler*>(context);
@@ -61,7 +61,7 @@ Code on_message(void* context, const void* header, size_t header_size, void* dat
   return code;
 }
 
-// A call that no rule has struck, by its symbol.
+// Forwards a call that no rule has struck; specialised by symbol.
 template <Symbol kSymbol>
 struct Call {
   template <typename Real, typename... Arguments>
@@ -134,7 +134,7 @@ FAULTY_UCX_CALL(ucp_worker_set_am_recv_handler){
     template <typename Real>
     static Code pass(Real call, Worker worker, const AmHandler* handler){AmHandler ours = *handler;
 ours.callback = on_message;
-ours.context = new AmHandler(*handler);  // for as long as UCX may call it
+ours.context = new AmHandler(*handler);  // lives as long as UCX may call it
 return call(worker, &ours);
 }
 }
@@ -215,7 +215,7 @@ FAULTY_UCX_CALL(ucp_am_recv_data_nbx){template <typename Real, typename... Argum
 if (!is_error(pointer)) --Opened::instance().data;
 return pointer;
 }
-// Its data is lost in UCX, too, when it fails at once.
+// UCX also loses the data when the call fails at once.
 static StatusPointer fail(const Strike& strike, Worker worker, void* data, void*, size_t,
                           const RequestParam* param) {
   --Opened::instance().data;
@@ -251,7 +251,7 @@ call(request);
 
 #undef FAULTY_UCX_CALL
 
-// Memory and keys. One that is let go of is, whatever the call says.
+// Memory and keys. A release takes effect even if the call reports failure.
 template <>
 struct Call<Symbol::ucp_mem_map> {
   template <typename Real>
@@ -336,7 +336,7 @@ template <Symbol kSymbol, typename Result, typename... Arguments>
 struct Export<kSymbol, Result(Arguments...)> {
   template <auto kMember>
   static Result call(Arguments... arguments) {
-    // Progress asks by itself.
+    // ucp_worker_progress consults the rules itself.
     if constexpr (std::is_same_v<Result, Code> && kSymbol != Symbol::ucp_request_check_status) {
       if (std::optional<Strike> strike = Rules::instance().visit(kSymbol)) {
         if constexpr (kSymbol == Symbol::ucp_mem_unmap) {
@@ -357,8 +357,8 @@ struct Export<kSymbol, Result(Arguments...)> {
 }  // namespace
 }  // namespace oh::ucx::faulty
 
-// A function of our own cannot be written for each, since the list has no names of arguments: the
-// symbol stands for an instance of the template.
+// The list of symbols has no argument names, so no wrapper can be written out per symbol: each
+// symbol resolves to an instance of the template.
 #define FAULTY_UCX_EXPORT(name, symbol, result, parameters)                                     \
   extern "C" {                                                                                  \
   __attribute__((visibility("hidden"), used)) auto resolve_##symbol() -> result(*) parameters { \

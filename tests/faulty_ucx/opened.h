@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the process has open, and whose it is.
+// The open UCX objects of the process, and their owners.
 //
 // Threading: any thread; `links` is guarded by the mutex.
 #pragma once
@@ -21,11 +21,11 @@ struct Opened {
     EndpointParams params;
   };
   std::mutex mutex;
-  std::vector<Link> links;  // in the order in which they were made
+  std::vector<Link> links;  // in order of creation
   std::atomic<size_t> configs{0};
   std::atomic<size_t> workers{0};
   std::atomic<size_t> addresses{0};
-  std::atomic<size_t> requests{0};  // of the real library's
+  std::atomic<size_t> requests{0};  // requests of the real library
   std::atomic<size_t> data{0};
   std::atomic<size_t> mapped{0};
   std::atomic<size_t> packed{0};

@@ -17,7 +17,7 @@ void* Requests::add(const Owner& owner, const Strike& strike) {
   return all_.back().get();
 }
 
-// Ends them with `code`, or each with its own.
+// Completes the matching requests with `code`, or each with its own.
 template <typename Condition>
 void Requests::end(Condition condition, std::optional<Code> code) {
   std::vector<Request*> ending;
@@ -35,7 +35,7 @@ void Requests::end(Condition condition, std::optional<Code> code) {
     const Code with = request->strike.code;
     const bool is_receive = !request->endpoint;
     const bool released = request->released;
-    // The callback gives it back.
+    // The callback releases the request.
     if (param.attributes & RequestParam::kCallback) {
       is_receive ? param.callback.receive(request, with, 0, param.user_data)
                  : param.callback.send(request, with, param.user_data);
@@ -76,7 +76,7 @@ bool Requests::check(void* request, Code* code) {
   return false;
 }
 
-// One that has not ended yet goes when it does.
+// A request that is still in flight is freed on completion.
 bool Requests::release(void* request) {
   std::lock_guard lock(mutex_);
   auto found =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests that UCX never sees: they end with an error, or not at all.
+// Requests that UCX never sees: they complete with an error, or never.
 //
-// Threading: any thread; callbacks are called by the thread that ends a request, without our mutex.
+// Threading: any thread; the thread that completes a request calls its callback, without the mutex.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace oh::ucx::faulty {
 
-// What a request belongs to, and whom it tells.
+// The worker and endpoint of a request, and its completion callback.
 struct Owner {
   Worker worker = nullptr;
   Endpoint endpoint = nullptr;  // null: a receive
@@ -26,13 +26,14 @@ class Requests {
   static Requests& instance();
 
   void* add(const Owner& owner, const Strike& strike);
-  // Those for later, of this worker.
+  // Completes the requests of this worker that a `later` rule began.
   void end_due(Worker worker);
-  // The sends of this endpoint, and the receives of its worker: whose they are is not known here.
+  // Cancels the sends of this endpoint and all receives of its worker: a receive does not record
+  // its endpoint.
   void cancel(Worker worker, Endpoint endpoint);
-  // All that are left of a worker that is about to be destroyed.
+  // Cancels all remaining requests of a worker that is about to be destroyed.
   void cancel_last(Worker worker);
-  // False: not one of ours.
+  // False: the request belongs to the real library.
   bool check(void* request, Code* code);
   bool release(void* request);
   size_t count();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which calls fail, and how.
+// Rules: which calls fail, and how.
 //
 // Threading: any thread.
 #pragma once
@@ -31,20 +31,20 @@ struct Strike {
 
 class Rules {
  public:
-  // The first time with those of FAULTY_UCX.
+  // The first call reads the rules of FAULTY_UCX.
   static Rules& instance();
 
   bool set(const std::string& text);
-  // Counts the call.
+  // Counts the call. Returns the rule that it strikes, if any.
   std::optional<Strike> visit(Symbol where);
   uint64_t struck() const { return struck_.load(); }
-  // Calls of it so far.
+  // Returns the calls of a function so far.
   std::optional<uint64_t> calls(const std::string& name) const;
 
  private:
   struct Rule {
     Symbol where;
-    uint64_t left;  // calls until it strikes
+    uint64_t left;  // calls until the rule strikes
     bool forever;
     Strike strike;
   };

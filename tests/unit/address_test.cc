@@ -79,7 +79,7 @@ TEST(AddressTest, CutOffAtAnyByteIsRefused) {
   EXPECT_TRUE(fails_with(Address::decode(bytes), OH_ERR_INVALID));
 }
 
-// One changed byte never makes another address of it.
+// No single changed byte makes another valid address.
 TEST(AddressTest, AnyAlteredByteIsRefused) {
   Bytes bytes = sample().encode();
   for (size_t at = 0; at < bytes.size(); ++at) {
@@ -126,7 +126,7 @@ TEST(AddressTest, OneMinorVersionApartIsSpoken) {
   EXPECT_TRUE(fails_with(check_wire_version(kWireMajor - 1, kWireMinor), OH_ERR_VERSION));
 }
 
-// A host with very many interfaces (one for each container, say) has an address, too.
+// A host with very many interfaces (for example, one per container) also gets an address.
 TEST(AddressTest, AsManyHostsAsThereAre) {
   Address address = sample();
   address.label = std::string(80, 'l');

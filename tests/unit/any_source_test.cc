@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Receives from any source keep the order of each peer and tag, whichever thread posts, offers or
-// drains: one test runs every interleaving of their steps, the others order one race each.
+// Receives from any source keep the order per peer and tag, whichever thread posts, offers or
+// drains. One test runs every interleaving of their steps; the others order one race each.
 #include <array>
 #include <cstring>
 #include <memory>
@@ -18,7 +18,7 @@ using unit::is_ok;
 
 constexpr uint64_t kName = uint64_t{1} << 32;
 
-// One receive of 8 bytes and what it got.
+// One receive of 8 bytes, and its result.
 struct Receive {
   Receive(Endpoint& endpoint, uint64_t tag, size_t size = 8) : bytes(size, 0xee) {
     request.kind = OpKind::kRecv;
@@ -27,7 +27,7 @@ struct Receive {
     request.size = size;
     request.tag = tag;
   }
-  // The number of the message, or -1.
+  // The number of the message received, or -1.
   int64_t got() const {
     if (!request.ended() || !request.status.ok()) return -1;
     int64_t number = -1;
@@ -48,14 +48,14 @@ class AnySourceOrder : public ::testing::Test {
   Endpoint& endpoint() { return victims_[0].endpoint(); }
   Peer& peer(size_t from) { return victims_[from].peer(); }
 
-  // A message of 8 bytes comes from one of the peers and is handled.
+  // A message of 8 bytes arrives from one of the peers and is handled.
   void arrive(size_t from, uint64_t tag, int64_t number) {
     uint8_t bytes[8];
     std::memcpy(bytes, &number, sizeof(number));
     ASSERT_TRUE(rings_[from]->push_short(tag, bytes, sizeof(bytes)));
     peer(from).operations().progress(nullptr);
   }
-  // A message is announced whose sender takes it back before anybody claims it.
+  // A message is announced, but its sender withdraws it before it is claimed.
   void announce_withdrawn(size_t from, uint64_t tag) {
     Frame frame;
     frame.type = FrameType::kRts;
@@ -67,7 +67,7 @@ class AnySourceOrder : public ::testing::Test {
     ASSERT_TRUE(rings_[from]->push(frame));
     peer(from).operations().progress(nullptr);
   }
-  // The two halves of Endpoint::post_any_source().
+  // The two steps of Endpoint::post_any_source().
   void post(Receive& receive) {
     receive.request.any_source = true;
     endpoint().requests().any_source().post(&receive.request);
@@ -85,7 +85,7 @@ class AnySourceOrder : public ::testing::Test {
   std::array<std::unique_ptr<RingChannel>, 2> rings_;
 };
 
-// What a thread does next: posts a receive, offers it to a peer, or lets a message come.
+// One step of a thread: posts a receive, offers it to a peer, or delivers a message.
 struct Step {
   enum Kind { kPostAny, kPostHere, kOffer, kArrive } kind;
   size_t peer = 0;
@@ -93,8 +93,8 @@ struct Step {
 };
 using Program = std::vector<Step>;
 
-// A receive of one peer waits for the Abort of its withdrawn message. A second message under that
-// name ends its receive, too.
+// A receive from one peer keeps the name of its withdrawn message until the Abort. A second message
+// with that name is a protocol error, which ends its receive.
 TEST_F(AnySourceOrder, AReceiveOfOnePeerKeepsAWithdrawnMessageUntilItsAbort) {
   Receive first(endpoint(), 1);
   Receive second(endpoint(), 1);
@@ -126,7 +126,7 @@ class Interleavings : public AnySourceOrder {
     size_t ended = 0;  // the step that ended it
   };
 
-  // Runs every interleaving of the programs; returns how many there are.
+  // Runs every interleaving of the programs; returns their number.
   size_t run_all(const std::vector<Program>& programs) {
     std::vector<size_t> at(programs.size(), 0);
     std::vector<Step> order;
@@ -204,8 +204,8 @@ class Interleavings : public AnySourceOrder {
     return text;
   }
 
-  // A message goes to the receive that was posted first, and to a receive goes the message of a
-  // peer that came first; none waits beside a message that it could have.
+  // A message goes to the receive that was posted first, and a receive gets the first message of a
+  // peer. No receive stays pending beside a message that it matches.
   void judge(const std::vector<Step>& order, std::vector<Message>& messages,
              const std::vector<Posted>& receives) {
     auto takes = [&](const Posted& posted, const Message& message) {
@@ -231,7 +231,7 @@ class Interleavings : public AnySourceOrder {
       for (const Posted& posted : receives) {
         if (!takes(posted, messages[k])) continue;
         const int64_t got = posted.receive->got();
-        // It waits, or a later message of that peer has passed this one.
+        // It is still pending, or a later message of that peer has passed this one.
         ASSERT_TRUE(got >= 0 && !(messages[static_cast<size_t>(got)].peer == messages[k].peer &&
                                   got > static_cast<int64_t>(k)))
             << text_of(order, receives);
@@ -271,8 +271,8 @@ TEST_F(Interleavings, OfTwoThreadsThatPost) {
             1680u);
 }
 
-// Receives of one peer stand between those of any: on both sides of an any-source receive that is
-// posted but not offered yet.
+// Receives from one peer are posted before and after an any-source receive that has been posted but
+// not offered yet.
 TEST_F(Interleavings, WithReceivesOfOnePeer) {
   EXPECT_EQ(run_all({any_source_receives({1}),
                      {{Step::kPostHere, 0, 1}, {Step::kPostHere, 1, OH_ANY_TAG}},
@@ -281,15 +281,15 @@ TEST_F(Interleavings, WithReceivesOfOnePeer) {
             7560u);
 }
 
-// The rest: one race each.
+// Further cases: one race each.
 class AnySourceRaces : public AnySourceOrder, public unit::Race {};
 
-// Between the offer of what is early and the match of what comes, another thread posts.
+// Another thread posts between the offer of unexpected messages and the match of a new one.
 TEST_F(AnySourceRaces, AReceiveThatIsPostedWhileAMessageIsMatched) {
   Receive other(endpoint(), 2);
   Receive first(endpoint(), 1);
   Receive second(endpoint(), 1);
-  post(other);  // so that messages look here
+  post(other);  // so that arriving messages check the any-source list
   arrive(0, 1, 0);
   at("receiver.match", [&] {
     post(first);
@@ -303,8 +303,8 @@ TEST_F(AnySourceRaces, AReceiveThatIsPostedWhileAMessageIsMatched) {
   cancel(other);
 }
 
-// While a receive is given a message that is withdrawn, one for it comes to another peer, which
-// was offered the receive already.
+// While a receive is bound to a message that is withdrawn, a matching message arrives at another
+// peer, to which the receive had been offered already.
 TEST_F(AnySourceRaces, AReceiveThatComesBackIsOfferedToAllPeersAgain) {
   for (bool early : {true, false}) {
     Receive receive(endpoint(), 1);
@@ -321,7 +321,7 @@ TEST_F(AnySourceRaces, AReceiveThatComesBackIsOfferedToAllPeersAgain) {
   }
 }
 
-// A message of another peer comes first, though the look of progress is still to come.
+// A message of another peer arrives first, before that peer's next progress.
 TEST_F(AnySourceRaces, AReceiveThatComesBackGetsTheEarlierMessage) {
   Receive first(endpoint(), 1);
   Receive second(endpoint(), 1);
@@ -337,7 +337,8 @@ TEST_F(AnySourceRaces, AReceiveThatComesBackGetsTheEarlierMessage) {
   EXPECT_EQ(second.got(), 8);
 }
 
-// A thread that read whose message a receive has comes late: the message was withdrawn.
+// A thread that has read which message a receive is bound to resumes late: the message was
+// withdrawn.
 class AnySourceLate : public AnySourceOrder {
  protected:
   AnySourceLate() {
@@ -373,7 +374,7 @@ TEST_F(AnySourceLate, AWaitThatEndsIsNotItsPeersConcern) {
   expect_that_it_waits();
 }
 
-// Of two peers each copies a message, one of them into a receive from any source.
+// Each of two peers copies a message, one of them into a receive from any source.
 TEST_F(AnySourceRaces, ProgressOfAPeerLeavesTheCopiesOfAnotherAlone) {
   constexpr size_t kSize = 8 << 20;
   Receive receive(endpoint(), 1, kSize);
@@ -396,7 +397,7 @@ TEST_F(AnySourceRaces, ProgressOfAPeerLeavesTheCopiesOfAnotherAlone) {
     peer(from).operations().progress(nullptr);
     ASSERT_EQ(slot_state(slot.word.load()), SlotState::kClaimed);
   }
-  // As a thread does that has read before to whom the receive belongs.
+  // As a thread does that has read before which peer the receive belongs to.
   for (int i = 0; i < 100; ++i) peer(0).operations().progress(&receive.request);
   EXPECT_FALSE(receive.request.ended());
   EXPECT_TRUE(other.request.ended());

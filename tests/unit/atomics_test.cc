@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Atomics over a fake link: what the owner refuses, and which answers count.
+// Atomics over a fake link: which operations the owner rejects, and which replies count.
 #include "one_sided/atomics.h"
 
 #include "unit/fake_link.h"

@@ -58,11 +58,11 @@ TEST(BatchOfferTest, WhatIsCutOffOrAlteredIsRefused) {
     bytes.push_back(0);
     EXPECT_TRUE(fails_with(BatchOffer::decode(bytes).status(), OH_ERR_PROTOCOL));
   }
-  // More blocks than there may be, in few bytes.
+  // More blocks than the limit, encoded in few bytes.
   for (uint64_t count : {BlockLayout::kMost + 1, uint64_t{1} << 61, UINT64_MAX}) {
     Bytes bytes = BatchOffer::encode({}, strided(count, 0, 0, 1));
     EXPECT_TRUE(fails_with(BatchOffer::decode(bytes).status(), OH_ERR_PROTOCOL)) << count;
-    bytes[8 + 4 + 8] = 1;  // and as a list
+    bytes[8 + 4 + 8] = 1;  // also encoded as a list
     EXPECT_TRUE(fails_with(BatchOffer::decode(bytes).status(), OH_ERR_PROTOCOL)) << count;
   }
 }
@@ -74,7 +74,7 @@ TEST(BatchOfferTest, BlocksOutsideAreNamed) {
   EXPECT_TRUE(fails_with(strided(4, 10, 5, 6).measure(30, "memory").status(), OH_ERR_RANGE));
   EXPECT_TRUE(
       fails_with(strided(3, 1, UINT64_MAX, 0).measure(30, "memory").status(), OH_ERR_RANGE));
-  // The sum does not fit.
+  // The sum overflows.
   EXPECT_TRUE(fails_with(strided(3, 0, 0, UINT64_MAX).measure(UINT64_MAX, "memory").status(),
                          OH_ERR_RANGE));
 }
@@ -92,7 +92,7 @@ TEST(BatchOfferTest, PiecesEndWhereABlockOfEitherSideEnds) {
     EXPECT_EQ(pieces[i].remote_offset, remotes[i]) << i;
     EXPECT_EQ(pieces[i].size, sizes[i]) << i;
   }
-  // Neighbours on both sides are one piece, and what is empty is none.
+  // Blocks that are adjacent on both sides are merged, and empty ones are dropped.
   ours.blocks = strided(20, 0, 10, 10);
   EXPECT_EQ(cut(ours, strided(50, 0, 4, 4)).size(), 1u);
   ours.blocks = strided(20, 0, 10, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel's lines on the host: how blocks are divided among workers, and how a worker copies.
+// The batch kernel's code on the host: how blocks are divided among workers, and how a worker
+// copies.
 #include "kernels/batch.h"
 
 #include <random>
@@ -19,7 +20,7 @@ struct Piece {
   uint64_t to, from, size;
 };
 
-// What each worker copies.
+// The pieces that each worker copies.
 std::vector<std::vector<Piece>> shares_of(const std::vector<BatchBlock>& blocks, uint32_t workers) {
   std::vector<BatchShare> shares(workers + 1);
   kernels::BatchArgs args{};
@@ -36,7 +37,7 @@ std::vector<std::vector<Piece>> shares_of(const std::vector<BatchBlock>& blocks,
   return all;
 }
 
-// Together the shares are the blocks, each byte once and in order.
+// Together the shares must cover the blocks, each byte once and in order.
 void expect_all(const std::vector<BatchBlock>& blocks, uint32_t workers) {
   size_t block = 0;
   uint64_t offset = 0;
@@ -97,7 +98,7 @@ TEST(BatchTest, LittleWorkTakesFewWorkers) {
   EXPECT_LE(shares_of(std::vector<BatchBlock>(10, {0, 0, 4096}), 1024).size(), 12u);
 }
 
-// Every alignment of both sides, and sizes around words and rounds; what is beside stays.
+// Every alignment of both sides, and sizes around words and rounds; adjacent bytes stay unchanged.
 TEST(BatchTest, CopiesAtEveryAlignment) {
   constexpr size_t kSpace = 4096;
   alignas(16) static uint8_t source[kSpace];

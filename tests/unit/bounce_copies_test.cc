@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BounceCopies on the fake driver, over a link that has a channel and nothing else.
+// BounceCopies on the fake driver, over a link with only a channel.
 #include "path/staging/bounce_copies.h"
 
 #include <deque>
@@ -30,7 +30,7 @@ class BounceCopiesTest : public GpuTest {
     gpu->free(memory);
     GpuTest::TearDown();
   }
-  // A receive whose bytes are in its bounce buffer.
+  // A receive whose bytes have arrived in its bounce buffer.
   Request& receive(const Bytes& bytes) {
     Request& made = requests.emplace_back();
     made.kind = OpKind::kRecv;
@@ -41,7 +41,7 @@ class BounceCopiesTest : public GpuTest {
     std::memcpy(BounceCopies::place(made, bytes.size()), bytes.data(), bytes.size());
     return made;
   }
-  // Earlier work on the memory that is not done before release(producer).
+  // The request waits for earlier work on the memory, which completes after release(producer).
   void wait_for_producer(Request& request) { request.device.after = behind_held(producer, memory); }
   bool progress() {
     fakes.link.lock.lock();
@@ -110,7 +110,7 @@ TEST_F(BounceCopiesTest, ACopyIsCancelledBeforeItBegins) {
   progress();
 }
 
-// At the end of a link a copy that has begun ends as it would have.
+// A copy that has begun before the link ends completes normally.
 TEST_F(BounceCopiesTest, TheEndOfTheLinkWaitsForTheEngine) {
   Request& waits = receive(Random(4).bytes(8));
   Request& runs = receive(Random(5).bytes(8));
@@ -134,11 +134,11 @@ TEST_F(BounceCopiesTest, AFailedCopyEndsTheReceive) {
   EXPECT_TRUE(comes([&] { return copies.empty(); }));
 }
 
-// Nor before the engine is through with what was enqueued: the buffer is the receive's until then.
+// Nor before the engine has finished the enqueued work: until then the receive owns the buffer.
 TEST_F(BounceCopiesTest, AReceiveWhoseCopyFailedHalfwayEndsBehindTheEngine) {
   const Bytes bytes = Random(7).bytes(1000);
   Request& request = receive(bytes);
-  ASSERT_TRUE(finish(producer));  // what another test left there
+  ASSERT_TRUE(finish(producer));  // left by another test
   ASSERT_EQ(fake.fail("cuStreamWriteValue64_v2", 1, cuda::kInvalidValue), 0);
   fake.hold_all();
   copies.add(&request);

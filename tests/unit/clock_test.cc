@@ -33,7 +33,7 @@ TEST(ClockTest, WhatIsLeftShrinksAndIsNeverNegative) {
 
 TEST(ClockTest, NeverIsNever) {
   int64_t most = std::numeric_limits<int64_t>::max();
-  // Times beyond the end of the clock do not wrap around.
+  // Times beyond the clock's range do not wrap around.
   for (Deadline deadline : {Deadline::never(), Deadline::after(most), Deadline::after(most - 1)}) {
     EXPECT_TRUE(deadline.is_never());
     EXPECT_FALSE(deadline.passed());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of the C API while another thread closes the endpoint, and has not come to its links yet.
+// Calls of the C API while another thread closes the endpoint, before it reaches the links.
 #include <poll.h>
 #include <sched.h>
 
@@ -52,14 +52,15 @@ class Closing : public ::testing::Test, public unit::Race {
         unit::config_with({{"ONEHOP_LOG", "off"}, {"ONEHOP_INTERFACE", "127.0.0.1"}}), {});
   }
 
-  // Closes the endpoint; `meanwhile` runs once it is closed for new calls, before anything has
-  // ended.
+  // Closes the endpoint; `meanwhile` runs once the endpoint rejects new calls, before any request
+  // has ended.
   void close_and(std::function<void()> meanwhile) {
     at("endpoint.close", std::move(meanwhile));
     oh_endpoint_close(&far_);
     EXPECT_TRUE(came_by());
   }
-  // A thread that waits while the endpoint is closed. Returns when it sleeps, or has come back.
+  // Starts a thread that waits while the endpoint is closed. Returns when it sleeps, or has
+  // returned.
   void start_waiting(const std::function<oh_status()>& wait) {
     waiter_ = std::thread([this, wait] {
       waited_ = wait();
@@ -152,7 +153,7 @@ TEST_F(Closing, AnEventLoopHearsOfTheEnd) {
   EXPECT_EQ(ended[0], receive_);
 }
 
-// Its caller may give the memory away as soon as the call returns.
+// The caller may free the memory as soon as the call returns.
 TEST_F(Closing, WhoClosesSecondComesBackWhenAllHasEnded) {
   std::thread second;
   std::atomic<bool> back{false};

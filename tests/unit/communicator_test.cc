@@ -39,7 +39,7 @@ void take_part(uint32_t rank, uint32_t size, uint16_t port, const Body& body) {
   (*comm)->close();
 }
 
-// Each rank is a thread of this process.
+// Runs each rank in a thread of this process.
 void in_threads(uint32_t size, const Body& body) {
   uint16_t port = unit::free_port(AF_INET);
   unit::Threads threads;
@@ -48,12 +48,12 @@ void in_threads(uint32_t size, const Body& body) {
   }
 }
 
-// How many communicators come up on one port, one after the other.
+// The number of communicators that are created on one port, one after the other.
 int in_turn() {
   const char* wish = getenv("ONEHOP_TEST_IN_TURN");
   return wish ? atoi(wish) : 100;
 }
-// For the watchdog.
+// Extends the watchdog.
 void allow_time() { alarm(60 + static_cast<unsigned>(in_turn())); }
 
 void fork_ranks(uint32_t size, const std::function<void(uint32_t)>& body) {
@@ -78,18 +78,19 @@ void fork_ranks(uint32_t size, const std::function<void(uint32_t)>& body) {
   }
 }
 
-// Each rank is a process.
+// Runs each rank in a process.
 void in_processes(uint32_t size, const Body& body) {
   uint16_t port = unit::free_port(AF_INET);
   fork_ranks(size, [&](uint32_t rank) { take_part(rank, size, port, body); });
 }
 
-// What one rank says to another.
+// The bytes that one rank sends to another.
 Bytes words(uint32_t from, uint32_t to, size_t size) {
   return unit::Random(from * 1000 + to).bytes(size);
 }
 
-// Everybody asks for everybody at once, from both sides, and says something over the link it got.
+// All ranks connect to all others at once, from both sides, and exchange bytes over the resulting
+// links.
 void talk_to_all(Communicator& comm) {
   Endpoint& endpoint = *comm.endpoint();
   for (uint32_t step = 0; step < comm.size(); ++step) {
@@ -114,8 +115,8 @@ TEST(CommunicatorTest, ProcessesConnectFromBothSidesAtOnce) {
   for (int round = 0; round < 5; ++round) in_processes(3, talk_to_all);
 }
 
-// Whoever is first with one begins with the next, while the others are at the former one still;
-// also as another rank.
+// A rank that finishes with one communicator begins the next, possibly under another rank, while
+// others still use the previous one.
 void meet_in_turn(uint32_t number, uint32_t size, uint16_t port) {
   for (int i = 0; i < in_turn(); ++i) {
     uint32_t rank = i % 3 == 2 ? (number + static_cast<uint32_t>(i)) % size : number;
@@ -150,7 +151,7 @@ TEST(CommunicatorTest, ManyOfOneRankInTurnOnOnePort) {
     Result<Comm> comm = enter(0, 1, port);
     ASSERT_TRUE(is_ok(comm));
     (*comm)->close();
-    // And one that nobody else comes to.
+    // A communicator that no other rank joins.
     CommunicatorOptions options;
     options.size = 2;
     options.rendezvous = strf("tcp://127.0.0.1:%u", port);
@@ -271,7 +272,7 @@ TEST(CommunicatorTest, AClosedOneAnswersClosed) {
   EXPECT_TRUE(fails_with((*comm)->peer(0, in_time()), OH_ERR_CLOSED));
 }
 
-// Its peer sees the loss in what it does next, and gets no other link to a rank that is gone.
+// The peer of the lost rank sees the loss in its next call, and gets no new link to a dead rank.
 void lose_rank_one(Communicator& comm) {
   Endpoint& endpoint = *comm.endpoint();
   Result<std::shared_ptr<Peer>> peer = comm.peer(1 - comm.rank(), in_time());
@@ -286,9 +287,9 @@ void lose_rank_one(Communicator& comm) {
 TEST(CommunicatorTest, AClosedPeerIsLostInThreads) { in_threads(2, lose_rank_one); }
 TEST(CommunicatorTest, AClosedPeerIsLostInProcesses) { in_processes(2, lose_rank_one); }
 
-// ---- Links that come back ---------------------------------------------------------------------
+// ---- Reconnects -------------------------------------------------------------------------------
 
-// The peer of a rank has been lost here, and its text says what to do.
+// Whether the link to the rank is lost, with an error text that states the remedy.
 ::testing::AssertionResult is_lost(Communicator& comm, uint32_t rank) {
   Result<std::shared_ptr<Peer>> peer = comm.peer(rank, in_time());
   if (!peer.ok()) return is_ok(peer);
@@ -297,7 +298,7 @@ TEST(CommunicatorTest, AClosedPeerIsLostInProcesses) { in_processes(2, lose_rank
   return fails_with(status, status.code(), strf("comm.reconnect(%u)", rank));
 }
 
-// Whether there is another link now, which works.
+// Reconnects to the rank, and checks the new link.
 void come_back_to(Communicator& comm, uint32_t rank) {
   ASSERT_TRUE(is_lost(comm, rank));
   std::shared_ptr<Peer> lost = *comm.peer(rank, in_time());
@@ -305,7 +306,7 @@ void come_back_to(Communicator& comm, uint32_t rank) {
   ASSERT_TRUE(is_ok(peer));
   EXPECT_NE(*peer, lost);
   EXPECT_EQ(*comm.peer(rank, in_time()), *peer);
-  EXPECT_EQ(*comm.reconnect(rank, in_time()), *peer);  // nothing is lost any more
+  EXPECT_EQ(*comm.reconnect(rank, in_time()), *peer);  // the link is no longer lost
   EXPECT_TRUE(fails_with(unit::send(*comm.endpoint(), *lost, Bytes(1), 5, in_time()), OH_ERR_LINK));
 }
 
@@ -313,7 +314,7 @@ void lose_and_come_back(Communicator& comm) {
   for (int round = 0; round < 5; ++round) {
     talk_to_all(comm);
     if (::testing::Test::HasFatalFailure()) return;
-    // One of them closes it, and the other hears of that.
+    // One rank closes the link, and the other sees the loss.
     if (static_cast<int>(comm.rank()) == round % 2) {
       std::shared_ptr<Peer> peer = *comm.peer(1 - comm.rank(), in_time());
       peer->close();
@@ -328,7 +329,7 @@ void lose_and_come_back(Communicator& comm) {
 TEST(CommunicatorTest, ALostLinkComesBackInThreads) { in_threads(2, lose_and_come_back); }
 TEST(CommunicatorTest, ALostLinkComesBackInProcesses) { in_processes(2, lose_and_come_back); }
 
-// Processes of which one is killed, and started again under its rank.
+// Processes that kill themselves and are restarted under their rank.
 class Restarts {
  public:
   explicit Restarts(uint32_t size) : size_(size), port_(unit::free_port(AF_INET)) {
@@ -342,7 +343,7 @@ class Restarts {
   }
   Restarts(const Restarts&) = delete;
   Restarts& operator=(const Restarts&) = delete;
-  // Its process has killed itself.
+  // Restarts a rank whose process has killed itself.
   void restart(uint32_t rank) {
     int status = 0;
     ASSERT_EQ(waitpid(children_[rank], &status, 0), children_[rank]);
@@ -370,11 +371,11 @@ class Restarts {
     _exit(::testing::Test::HasFailure() ? 1 : 0);
   }
 
-  // Rank 1 dies twice, then the last one does.
+  // Rank 1 dies twice, then the last rank.
   void live(Communicator& comm, bool again) const {
     const uint32_t last = size_ - 1;
     const std::vector<uint32_t> deaths = {1, 1, last};
-    // Who was restarted knows by the barriers so far, of which each talk has one, where we are.
+    // A restarted rank derives its round from the number of barriers, one for each exchange.
     size_t round = again ? comm.barriers() : 0;
     EXPECT_EQ(again, round > 0);
     for (; round <= deaths.size(); ++round) {
@@ -416,7 +417,7 @@ TEST(CommunicatorTest, ARankComesBackByItsUniqueId) {
     Result<Comm> comm = meet(0);
     ASSERT_TRUE(is_ok(comm));
     talk_to_all(**comm);
-    // It may be back before we are ready for it.
+    // The rank may reconnect before this one is ready.
     usleep(50'000);
     come_back_to(**comm, 1);
     talk_to_all(**comm);
@@ -464,7 +465,7 @@ TEST(CommunicatorTest, WhoDoesNotComeBackIsNamedAtTheDeadline) {
   }
 }
 
-// Another program has the port that rank 0 is to serve at again.
+// Another program has taken the port on which rank 0 must serve again.
 TEST(CommunicatorTest, AReconnectThatWaitsForItsPortEndsWhenItIsClosed) {
   unit::FaultyOs system;
   uint16_t port = unit::free_port(AF_INET);

@@ -58,7 +58,7 @@ TEST(ConfigTest, EveryDefaultIsAllowed) {
   }
 }
 
-// The error names the variable, the value, what is allowed, and what would be used without it.
+// The error names the variable, the value, the allowed values, and the default.
 void refuses(const ConfigEntry& entry, const std::string& value) {
   Result<Config> config = read({{entry.name, value}});
   ASSERT_TRUE(fails_with(config, OH_ERR_CONFIG, entry.name)) << entry.name << "=" << value;
@@ -189,7 +189,7 @@ TEST(ConfigTest, ReadsTheEnvironment) {
   EXPECT_EQ(config->eager_max, 1234);
 }
 
-// A misspelt variable has no effect, so it must not stay unnoticed.
+// A misspelt variable has no effect, so it must be reported.
 TEST(ConfigTest, NamesVariablesThatItDoesNotKnow) {
   const char* environment[] = {"PATH=/bin", "ONEHOP_TIMOUT=5",    "ONEHOP_TIMEOUT=5",
                                "ONEHOPS=1", "ONEHOP_TIMEOUT_X=1", "ONEHOP_=",
@@ -217,7 +217,7 @@ TEST(ConfigTest, SuggestsTheVariableThatWasMeant) {
   }
 }
 
-// A folder is used when it matters: its absence is no news for then.
+// A folder may be needed only after a failure: a missing one must be reported earlier.
 TEST(ConfigTest, FoldersThatAreNamedMustExist) {
   unit::TempDir dir;
   std::string file = dir.path() + "/file";

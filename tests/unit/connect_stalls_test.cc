@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// connect() to an acceptor that stalls: its backlog is full, or it stops after some step of the
-// hello. Whatever the stage, connect() ends at its deadline, and when its endpoint is closed.
+// connect() to an acceptor that stalls: its backlog is full, or it stops at some step of the hello.
+// At every stage connect() ends at its deadline, and when its endpoint is closed.
 #include <sched.h>
 #include <sys/socket.h>
 
@@ -23,7 +23,7 @@ constexpr int64_t kPatience = 200 * kMillisecond;
 
 Deadline in_time() { return Deadline::after(60 * kSecond); }
 
-// An acceptor on an abstract Unix socket that goes on to a stage of the hello and no further.
+// An acceptor on an abstract Unix socket that proceeds to a stage of the hello and then stalls.
 class Staller {
  public:
   enum class Stage { kConnected, kHalfAProof, kProof, kHalfAnAnswer, kUcx };
@@ -41,12 +41,12 @@ class Staller {
     if (thread_.joinable()) thread_.join();
   }
   const Address& address() const { return address_; }
-  // Returns when it has come to its stage.
+  // Returns when the acceptor has reached its stage.
   void await_stage() const {
     while (!arrived_.load()) sched_yield();
   }
 
-  // `ucx`: what is said of our end of a link over UCX.
+  // `report`: the acceptor's description of its end of a link over UCX.
   void play(Stage stage, SideReport report = {}) {
     thread_ = std::thread([this, stage, report] {
       Status status = go_on_to(stage, report);
@@ -133,7 +133,7 @@ TEST_P(ConnectStalls, ConnectEndsWhenItsEndpointIsClosed) {
   closer.join();
 }
 
-// Who cancels an attempt of a communicator does so by a word of his own.
+// A communicator cancels its attempts through its own flag.
 TEST_P(ConnectStalls, ACommunicatorsConnectEndsWhenItsEndpointIsClosed) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Staller staller;
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, ConnectStalls,
                                            Staller::Stage::kProof, Staller::Stage::kHalfAnAnswer),
                          name_of);
 
-// The kernel lets nobody in any more.
+// The kernel accepts no further connection.
 TEST(ConnectStallsEarly, ConnectEndsWhereTheBacklogStaysFull) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Address address;
@@ -196,7 +196,7 @@ TEST(ConnectStallsEarly, ConnectEndsWhereTheBacklogStaysFull) {
   EXPECT_FALSE(endpoint->connect(address.encode(), {}, Deadline::after(kPatience)).status().ok());
 }
 
-// Its worker of UCX is there, and nobody looks at it.
+// Its UCX worker exists, but is never progressed.
 TEST(ConnectStallsLate, ConnectEndsWhereUcxGetsNoAnswer) {
   const UcxPoolLimits limits;
   Result<const UcxContext*> context = UcxContext::get("", /*rma=*/false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a connection still delivers after the other side has ended.
+// Frames that a connection still delivers after the peer has ended.
 #include "link/connection.h"
 
 #include <poll.h>
@@ -23,11 +23,11 @@ using unit::fails_with;
 using unit::is_ok;
 
 constexpr uint8_t kPing = static_cast<uint8_t>(Control::kPing);
-constexpr int kMessages = 500;  // of several turns of the watcher's
+constexpr int kMessages = 500;  // several turns of the watcher
 
 Deadline in_time() { return Deadline::after(20 * kSecond); }
 
-// Counts frames and answers pings, as a peer does.
+// Counts frames and replies to pings, as a peer does.
 class Owner : public ConnectionOwner {
  public:
   explicit Owner(std::shared_ptr<Connection>* connection) : connection_(*connection) {}
@@ -73,7 +73,7 @@ class ConnectionTest : public ::testing::Test {
         std::make_shared<Connection>(node_, MessageSocket(std::move(ours_), 1 << 20), pid);
     ASSERT_TRUE(is_ok(connection_->start(owner_)));
   }
-  // The watcher's thread does nothing until release().
+  // Blocks the watcher's thread until release().
   void hold_watcher() {
     std::promise<void> held;
     release_ = std::promise<void>();
@@ -85,7 +85,7 @@ class ConnectionTest : public ::testing::Test {
   }
   void release_watcher() { release_.set_value(); }
 
-  // In one piece: each by itself would take the kernel's room for a page.
+  // In one write: separately, each would take a page of the kernel's buffer.
   void say_frames(int count) {
     Bytes bytes;
     Writer writer(bytes);
@@ -112,7 +112,7 @@ class ConnectionTest : public ::testing::Test {
   std::promise<void> release_;
 };
 
-// The answer to the ping finds nobody; what came behind it counts all the same.
+// The reply to the ping fails; the frames behind the ping arrive all the same.
 TEST_F(ConnectionTest, FramesBehindAPingThatCannotBeAnsweredArrive) {
   start();
   hold_watcher();
@@ -122,7 +122,7 @@ TEST_F(ConnectionTest, FramesBehindAPingThatCannotBeAnsweredArrive) {
   expect_all_frames();
 }
 
-// The same for a send by another thread, which finds out first.
+// The same for a send by another thread, which notices the loss first.
 TEST_F(ConnectionTest, FramesArriveThoughASendOfOursHasFailed) {
   start();
   hold_watcher();
@@ -132,7 +132,7 @@ TEST_F(ConnectionTest, FramesArriveThoughASendOfOursHasFailed) {
   expect_all_frames();
 }
 
-// The socket tells of its hang-up and of room for our backlog in one event.
+// The socket reports the hang-up and room for our backlog in one event.
 TEST_F(ConnectionTest, FramesArriveThoughOurBacklogCannotLeave) {
   start();
   hold_watcher();
@@ -145,7 +145,7 @@ TEST_F(ConnectionTest, FramesArriveThoughOurBacklogCannotLeave) {
   expect_all_frames();
 }
 
-// It closed with bytes of ours unread, so the kernel reports a reset.
+// The peer closed with unread bytes of ours, so the kernel reports a reset.
 TEST_F(ConnectionTest, FramesArriveBeforeAReset) {
   start();
   ASSERT_TRUE(is_ok(connection_->send_message(kFrameMessage, {}, Bytes(1000))));
@@ -155,8 +155,8 @@ TEST_F(ConnectionTest, FramesArriveBeforeAReset) {
   expect_all_frames();
 }
 
-// The other side has not read all when we close, and has sent something that we have not read: the
-// socket of a closed TCP connection resets in that case.
+// The peer has not read everything when this side closes, and has sent bytes that this side has not
+// read: the socket of a closed TCP connection is reset in that case.
 TEST_F(ConnectionTest, WhatWasSentBeforeClosingArrivesOverTcp) {
   const SocketAddress here = *SocketAddress::numeric("127.0.0.1", unit::free_port(AF_INET));
   Result<UniqueFd> listening = listen_on(here);
@@ -193,14 +193,14 @@ TEST_F(ConnectionTest, WhatWasSentBeforeClosingArrivesOverTcp) {
   release_watcher();
 }
 
-// Its death is noticed before its bytes are read: its descriptor comes first.
+// The death is noticed before the bytes are read: its descriptor is handled first.
 TEST_F(ConnectionTest, FramesOfADeadProcessArrive) {
   pid_t child = fork();
   if (child == 0) _exit(0);
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   say_frames(kMessages);
-  // This end stays open, as it does in a child of the dead process.
+  // This end stays open, as in a child of the dead process.
   start(child);
   Status lost = owner_->wait_until_lost();
   EXPECT_TRUE(fails_with(lost, OH_ERR_PEER_LOST, "has died"));
@@ -210,7 +210,7 @@ TEST_F(ConnectionTest, FramesOfADeadProcessArrive) {
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
 }
 
-// Two links are ready, and one of them brings more than the watcher gets through.
+// Two links are ready, and one of them delivers more than the watcher handles in one turn.
 TEST_F(ConnectionTest, AFloodOfFramesDelaysOtherLinksByOneTurnAtMost) {
   constexpr int kFlood = 5000;
   auto [ours, theirs] = unit::socket_pair();
@@ -226,7 +226,8 @@ TEST_F(ConnectionTest, AFloodOfFramesDelaysOtherLinksByOneTurnAtMost) {
   ASSERT_TRUE(is_ok(MessageSocket(std::move(theirs), 1 << 20).send(kFrameMessage, {})));
   release_watcher();
   EXPECT_LT(flooded.get_future().get(), kFlood / 10);
-  // The rest has been read from the socket, which is silent: it comes nevertheless.
+  // The rest was already read from the socket, which is not ready again: it must be handled
+  // nevertheless.
   EXPECT_TRUE(unit::eventually([&] { return owner_->frames.load() == kFlood; }));
   other->close({}, Deadline::after(0));
 }

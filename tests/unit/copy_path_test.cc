@@ -43,7 +43,7 @@ class CopyPathTest : public ::testing::Test {
     target_.base = reinterpret_cast<uint64_t>(remote_.data());
     target_.length = kSize;
   }
-  // `count` blocks of `size` bytes, every other one of that size.
+  // Returns `count` blocks of `size` bytes, that far apart, with other offsets on each side.
   std::vector<Block> blocks(size_t count, uint64_t size) {
     std::vector<Block> made;
     for (size_t i = 0; i < count; ++i) {
@@ -60,7 +60,7 @@ class CopyPathTest : public ::testing::Test {
     const Part part{target_, import, local, blocks};
     return path_.copy({put, {&part, 1}, bytes});
   }
-  // Moves the blocks, and checks that they are at the other side, and nothing else.
+  // Moves the blocks, and checks that exactly they were copied.
   void expect_copied(bool put, const std::vector<Block>& blocks, const uint8_t* remote,
                      const Import& import = nullptr) {
     Bytes expected = put ? Bytes(remote, remote + kSize) : local_;
@@ -115,7 +115,7 @@ TEST_F(CopyPathTest, ABlockOutsideOfTheMappingIsRefused) {
   EXPECT_EQ(remote_, before);
 }
 
-// Blocks of several regions go together; what is mapped needs no mover.
+// Blocks of several regions share a call; mapped ones need no mover.
 TEST_F(CopyPathTest, PartsShareTheCallsOfTheMover) {
   Bytes mapped = Random(3).bytes(kSize);
   const auto import = std::make_shared<ImportedBlock>();
@@ -139,7 +139,7 @@ TEST_F(CopyPathTest, PartsShareTheCallsOfTheMover) {
   EXPECT_TRUE(holds(remote_.data(), third[0]));
 }
 
-// What the mover says of the other process is what the caller gets.
+// The caller gets the mover's error about the other process.
 TEST_F(CopyPathTest, AFailureOfTheMoverIsTold) {
   mover_->failure = error(OH_ERR_PEER_LOST, "gone");
   for (const bool put : {true, false}) {

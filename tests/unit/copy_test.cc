@@ -15,7 +15,7 @@ using namespace oh;
 constexpr size_t kMost = 1100;
 constexpr size_t kMargin = 64;
 
-// Pages of their own, aligned to 4096.
+// Pages of their own, aligned to 4096 bytes.
 class Area {
  public:
   explicit Area(size_t size) : size_((size + 4095) / 4096 * 4096) {
@@ -31,7 +31,7 @@ class Area {
   uint8_t* data_;
 };
 
-// Whether exactly [to, to + size) holds the source, and what lies around it is as before.
+// Whether exactly [to, to + size) holds the source, and the surrounding bytes are unchanged.
 bool exact(const uint8_t* to, const uint8_t* from, size_t size) {
   if (std::memcmp(to, from, size) != 0) return false;
   for (size_t i = 1; i <= kMargin; ++i) {
@@ -68,7 +68,8 @@ TEST(CopyTest, NeverReadsBeyondTheSource) {
   }
 }
 
-// Every line that was read is written, at least in its first word, and nothing behind the last one.
+// Whether at least the first word of every line read was overwritten, and nothing behind the last
+// line.
 bool spoilt(const uint8_t* ring, const uint8_t* before, size_t size) {
   for (size_t line = 0; line < size; line += 64) {
     uint64_t word;

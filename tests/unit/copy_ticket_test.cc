@@ -28,7 +28,7 @@ class CopyTicketTest : public GpuTest {
     EXPECT_TRUE(is_ok(opened));
     return std::move(*opened);
   }
-  // The first half to the second.
+  // Copies the first half to the second.
   Status copy(CopyTicket& ticket, uint64_t value) const {
     return ticket.copy(reinterpret_cast<void*>(memory + kSize / 2), reinterpret_cast<void*>(memory),
                        kSize / 2, value);
@@ -61,7 +61,7 @@ TEST_F(CopyTicketTest, IsDoneOnceTheLastValueIsWritten) {
   EXPECT_TRUE(is_ok(ticket.wait(first)));
   EXPECT_EQ(fake.bytes_at(memory + kSize / 2, kSize / 2), bytes);
   EXPECT_TRUE(ticket.is_done());
-  // A copy without a value is not waited for; the one behind it ends both.
+  // A copy without a value is not waited for; the next copy's value covers both.
   const uint64_t second = ticket.next_value();
   EXPECT_FALSE(ticket.is_done());
   ASSERT_TRUE(is_ok(copy(ticket, 0)));
@@ -106,7 +106,7 @@ TEST_F(CopyTicketTest, KeepsWhatTheDeviceStillUses) {
   gpu->give_stream(stream);
 }
 
-// What was enqueued before still runs.
+// Work enqueued before the failure still runs.
 TEST_F(CopyTicketTest, AFailureToEnqueueEndsWhenTheStreamIsIdle) {
   CopyTicket ticket = open();
   ASSERT_EQ(fake.hold(ticket.stream()), 0);

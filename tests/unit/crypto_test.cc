@@ -24,7 +24,7 @@ Bytes from_hex(std::string_view text) {
 struct Vector {
   Bytes key;
   Bytes data;
-  const char* digest;  // the first bytes, in case 5
+  const char* digest;  // only the first bytes in case 5
 };
 
 // RFC 4231, section 4.
@@ -82,7 +82,7 @@ TEST(CryptoTest, WithoutALibraryItSaysWhatToDo) {
   EXPECT_TRUE(fails_with(Crypto::open("/no/such/libcrypto.so"), OH_ERR_NO_CRYPTO,
                          "name it in ONEHOP_LIBCRYPTO"));
   EXPECT_TRUE(fails_with(Crypto::open("/no/such/libcrypto.so"), OH_ERR_NO_CRYPTO, "No such file"));
-  // A library that is none of the kind.
+  // A library without the functions.
   EXPECT_TRUE(fails_with(Crypto::open("libm.so.6"), OH_ERR_NO_CRYPTO,
                          "libm.so.6 lacks HMAC or EVP_sha256"));
 }

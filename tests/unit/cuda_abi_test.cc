@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our declarations of the CUDA driver's binary interface against CUDA's own header. Compiled where
+// Compares our declarations of the CUDA driver's binary interface with CUDA's header. Compiled if
 // CMake finds one.
 #include <cuda.h>
 #include <gtest/gtest.h>
@@ -153,7 +153,7 @@ SAME_FIELD(ours::LaunchConfig, stream, CUlaunchConfig, hStream);
 SAME_FIELD(ours::LaunchConfig, attributes, CUlaunchConfig, attrs);
 SAME_FIELD(ours::LaunchConfig, attribute_count, CUlaunchConfig, numAttrs);
 
-// Two parameters that are passed alike: integers of one size (a code, an enumeration, a handle),
+// Whether two parameters are passed alike: integers of one size (a code, an enumeration, a handle),
 // pointers, or structures of one size.
 template <typename A, typename B>
 constexpr bool kAlike = sizeof(A) == sizeof(B) && std::is_class_v<A> == std::is_class_v<B> &&
@@ -171,14 +171,14 @@ constexpr bool kSameCall<R (*)(A...), S (*)(B...)> = [] {
 
 }  // namespace
 
-// Drivers export the older versions, too; CUDA 13's header names only the newest, which drivers
+// Drivers export the older versions, too. CUDA 13's header declares only the newest, which drivers
 // before 12.3 lack.
 #if CUDA_VERSION >= 13000
 extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,
                                               CUgraph*, const CUgraphNode**, size_t*);
 #endif
 
-// Every entry point takes what the header says.
+// Every entry point has the parameters of the header.
 namespace oh::cuda {
 #define SAME_CALL(name, symbol, parameters) \
   static_assert(kSameCall<Code(*) parameters, decltype(&::symbol)>, #symbol);
@@ -190,7 +190,7 @@ OH_CUDA_TEST_FUNCTIONS(SAME_CALL)
 namespace {
 
 TEST(CudaAbiTest, IsThatOfTheHeader) {
-  // All of it was asserted above; this says in the log against which header.
+  // Everything was asserted above; this records the header's version in the report.
   RecordProperty("cuda_version", CUDA_VERSION);
   EXPECT_GE(CUDA_VERSION, 12000);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA seam: the driver's table, devices, what a Gpu keeps ready, and pinned memory.
+// The CUDA seam: the driver's table, devices, the objects that a Gpu keeps ready, and pinned
+// memory.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -238,7 +239,7 @@ TEST_F(CudaGpuTest, TheWordIsWrittenAfterTheCopy) {
   std::fill_n(bytes.begin(), 16, uint8_t{3});
   EXPECT_EQ(fake.bytes_at(to, bytes.size()), bytes);
   EXPECT_TRUE(*gpu->is_complete(*behind));
-  // Nothing to copy: the word all the same. No word: none.
+  // A copy of 0 bytes still writes the word. Without a word nothing is written.
   ASSERT_TRUE(is_ok(gpu->copy(stream, 0, 0, 0, nullptr, word.device, 43)));
   EXPECT_TRUE(eventually([&] { return word.host->load(std::memory_order_acquire) == 43; }));
   ASSERT_TRUE(is_ok(gpu->copy(stream, to, from, 8, nullptr, 0, 44)));
@@ -269,7 +270,7 @@ TEST_F(CudaGpuTest, ACaptureIsRefusedAndSurvives) {
   Enter enter(*gpu);
   ASSERT_EQ(fake.capture_begin(stream, kCaptureGlobal), kSuccess);
   EXPECT_TRUE(fails_with(gpu->event_behind(stream), OH_ERR_INVALID, "captured into a graph"));
-  // Work of ours goes on beside it.
+  // Our own work on another stream continues.
   EXPECT_TRUE(is_ok(gpu->event_behind(other)));
   EXPECT_TRUE(is_ok(gpu->is_idle(other)));
   Graph graph = nullptr;
@@ -282,7 +283,7 @@ TEST_F(CudaGpuTest, ACaptureIsRefusedAndSurvives) {
 TEST_F(CudaGpuTest, PeersAreReachedOnceTheirContextLives) {
   EXPECT_TRUE(gpu->reach(0));
   EXPECT_FALSE(gpu->reach(1));
-  EXPECT_EQ(fake.now().contexts, 1u);  // none was made for it
+  EXPECT_EQ(fake.now().contexts, 1u);  // none was created for it
   {
     Result<std::shared_ptr<Gpu>> peer = Gpu::open(*fake.driver, 1);
     ASSERT_TRUE(is_ok(peer));
@@ -342,13 +343,13 @@ TEST_F(CudaGpuTest, FailuresOfACopyAreStatuses) {
   EXPECT_TRUE(fails_with(gpu->is_idle(stream), OH_ERR_NO_RESOURCE, "cuStreamQuery"));
   EXPECT_FALSE(gpu->is_lost());
   EXPECT_TRUE(is_ok(gpu->loss()));
-  // The user's event may be of another context.
+  // The user's event may belong to another context.
   Event event = *gpu->take_event();
   ASSERT_EQ(fake.fail("cuEventQuery", 1, kIllegalAddress), 0);
   EXPECT_TRUE(fails_with(gpu->is_complete(event), OH_ERR_DEVICE));
   EXPECT_FALSE(gpu->is_lost());
   gpu->give_event(event);
-  // A loss is kept, and the first one tells why.
+  // A lost context stays lost, and the first error is kept as the reason.
   ASSERT_EQ(fake.fail("cuMemcpyAsync", 1, kIllegalAddress), 0);
   EXPECT_TRUE(fails_with(gpu->copy(stream, memory, memory, 8, nullptr, 0, 0), OH_ERR_DEVICE,
                          "cuMemcpyAsync(0x"));

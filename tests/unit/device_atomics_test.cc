@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Atomic operations of kernels, as host threads run their lines: which are refused, and that none
-// is lost.
+// Atomic operations of kernels, run by host threads: which are rejected, and that none is lost.
 #include "onehop/detail/atomic.h"
 
 #include "unit/device_protocol.h"
@@ -50,7 +49,7 @@ TEST(DeviceAtomicsTest, AnAddressThatIsNoMultipleOf8IsRefused) {
   uint64_t before = 77;
   EXPECT_EQ(fetch_add<HostAtomics>(remote.memory(), 4, 1, &before), OH_LANE_MISALIGNED);
   EXPECT_EQ(compare_swap<HostAtomics>(remote.memory(), 1, 5, 1, &before), OH_LANE_MISALIGNED);
-  // What counts is the address, not the offset.
+  // The alignment of the address matters, not that of the offset.
   const oh_remote_memory slice{remote.address(4), 20};
   EXPECT_EQ(fetch_add<HostAtomics>(slice, 0, 1, &before), OH_LANE_MISALIGNED);
   EXPECT_EQ(before, 77u);
@@ -58,7 +57,7 @@ TEST(DeviceAtomicsTest, AnAddressThatIsNoMultipleOf8IsRefused) {
   EXPECT_EQ(before, 6u);
 }
 
-// Half of the threads by compare_swap.
+// Half of the threads use compare_swap.
 TEST(DeviceAtomicsTest, NoneIsLostAmongThreads) {
   constexpr uint64_t kRounds = 2000;
   RemoteWords remote;

@@ -13,17 +13,17 @@ namespace {
 
 using namespace unit;
 
-// A ring of commands, and the word that gives its slots back.
+// A command ring, and the word that returns its slots.
 struct Commands {
   Commands(uint32_t shift, uint8_t epoch)
       : slots(size_t{1} << shift), ring{slots.data(), &through, shift, epoch} {}
-  // As both sides do when everybody has stopped.
+  // The reset by both sides, after all threads have stopped.
   void next_epoch() {
     for (CommandSlot& slot : slots) slot = {};
     through = 0;
     ring.epoch = onehop::detail::next_epoch(ring.epoch);
   }
-  // As if all commands before had been carried out.
+  // Sets the state as if all earlier commands had been executed.
   void start_at(uint64_t position) { through = make_word(ring.epoch, position); }
 
   std::vector<CommandSlot> slots;
@@ -31,7 +31,7 @@ struct Commands {
   CommandRing ring;
 };
 
-// A command whose every byte depends on the number.
+// A command whose every byte depends on its number.
 Command command_of(uint64_t k) {
   auto mixed = [k](uint64_t salt) { return Random(k * 64 + salt).next(); };
   return {.source = mixed(1),
@@ -89,7 +89,7 @@ TEST(DeviceCommandsTest, AFullRingTakesNoMoreAndIsNotWrittenInto) {
   }
 }
 
-// Whatever is missing of a command, nothing is taken for it.
+// A command with a missing part is not accepted, whichever part it is.
 TEST(DeviceCommandsTest, ACommandWithoutAllItsLanesIsNone) {
   constexpr uint32_t kShift = 1;
   for (uint64_t first : first_positions(kShift)) {
@@ -138,7 +138,7 @@ TEST(DeviceCommandsTest, ADoneWordIsStoredWhereTheCommandSays) {
   EXPECT_EQ(poll<HostAtomics>(&commands.through, 9), 2u);
 }
 
-// A worker of the old epoch, or a producer, that comes too late.
+// Late stores by a worker or a producer of an earlier epoch.
 TEST(DeviceCommandsTest, LateStoresOfAnEarlierEpochAreNothing) {
   for (uint8_t epoch : kEpochs) {
     Commands commands(1, epoch);
@@ -168,8 +168,8 @@ TEST(DeviceCommandsTest, LateStoresOfAnEarlierEpochAreNothing) {
   }
 }
 
-// The whole of it: a producer with a few source buffers, a worker of several threads that copies
-// them, and a peer that sees the done words and looks at the bytes.
+// The complete protocol: a producer with a few source buffers, a worker of several threads that
+// copies them, and a peer that sees the done words and checks the bytes.
 constexpr uint64_t kOperations = 1500;
 constexpr uint64_t kMost = 200;
 
@@ -187,9 +187,9 @@ struct Scene {
   Commands commands;
   uint64_t count;
   uint64_t first;
-  std::vector<uint8_t> sources;  // one for each slot: it may be filled again when the slot is free
+  std::vector<uint8_t> sources;  // one per slot: it may be refilled when the slot is free
   std::vector<uint8_t> targets;
-  std::unique_ptr<uint64_t[]> done;  // one for each operation
+  std::unique_ptr<uint64_t[]> done;  // one per operation
 };
 
 void produce(Scene& scene) {
@@ -212,7 +212,7 @@ void produce(Scene& scene) {
   }
 }
 
-// One thread of the worker; the first reads the commands for all.
+// One thread of the worker; the first one reads the commands for all.
 void work(Scene& scene, uint32_t rank, uint32_t of, Command& shared, std::barrier<>& together) {
   const CommandRing& ring = scene.commands.ring;
   for (uint64_t at = scene.first;; ++at) {

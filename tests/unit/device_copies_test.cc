@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceCopies on the fake driver: both sides of a transfer in one process and over one segment,
-// each on the same GPU, so that each reaches the other's memory by its address.
+// DeviceCopies on the fake driver: both sides of a transfer in one process and over one segment, on
+// the same GPU, so that each can access the other's memory by its address.
 #include "path/direct/device_copies.h"
 
 #include "link/memory_exchange.h"
@@ -77,7 +77,7 @@ class DeviceCopiesTest : public GpuMemoryTest {
   }
   void TearDown() override {
     fake.clear_failures();
-    // A copy that was given up may still run: it writes a word of the segment.
+    // An abandoned copy may still run, and writes a word of the segment.
     synchronize();
     for (Side* side : {&*owner_, &*claimer_}) {
       (void)side->active.pop_front();
@@ -90,14 +90,14 @@ class DeviceCopiesTest : public GpuMemoryTest {
     free(to_);
     GpuMemoryTest::TearDown();
   }
-  // Our buffer is at `address`: on the device, or a host's.
+  // Sets a side's buffer to `address`, on the device or in host memory.
   void place(Side& side, uint64_t address, bool on_device) {
     side.request.data = static_cast<uint8_t*>(pointer(address));
     side.request.size = kLength;
     side.request.on_device = on_device;
     if (on_device) side.request.device.exported = exported(address, kLength);
   }
-  // The claimer has claimed the owner's slot; either of them has the source.
+  // The claimer claims the owner's slot; either side may have the source.
   void begin(bool owner_is_source) {
     TransferSlot& slot = owner_->link.segment->outgoing().slots[kSlot];
     slot.word.store(slot_word(1, SlotState::kClaimed));
@@ -120,13 +120,14 @@ class DeviceCopiesTest : public GpuMemoryTest {
       side->active.push_back(&made);
     }
   }
-  // From the owner's memory to the claimer's, or the other way round; both on the device.
+  // From the owner's device memory to the claimer's, or the other way round.
   void begin_on_device(bool owner_is_source) {
     place(*owner_, owner_is_source ? from_ : to_, /*on_device=*/true);
     place(*claimer_, owner_is_source ? to_ : from_, /*on_device=*/true);
     begin(owner_is_source);
   }
-  // Earlier work on the memory of a side, that is not done before release(producer_).
+  // The side's operation waits for earlier work on its memory, which completes after
+  // release(producer_).
   void wait_for_producer(Side& side) { side.request.device.after = behind_held(producer_, to_); }
   void synchronize() {
     cuda::Enter enter(*gpu);
@@ -134,7 +135,7 @@ class DeviceCopiesTest : public GpuMemoryTest {
   }
   uint64_t word() const { return owner_->transfer.slot->word.load(); }
   bool is_done() const { return slot_state(word()) == SlotState::kDone; }
-  // Both sides work until the slot says that the transfer is over.
+  // Both sides make progress until the slot reports the end of the transfer.
   ::testing::AssertionResult ends_with(oh_status code) {
     const bool over = eventually([&] {
       (void)owner_->work();
@@ -155,7 +156,7 @@ class DeviceCopiesTest : public GpuMemoryTest {
   Bytes bytes_;
 };
 
-// Engines write faster than they read: the source pushes, whichever side claims.
+// Engines write faster than they read: the side with the source pushes, whichever side claims.
 TEST_F(DeviceCopiesTest, AnOwnerThatHasTheSourcePushes) {
   begin_on_device(/*owner_is_source=*/true);
   ASSERT_TRUE(ends_with(OH_OK));
@@ -173,7 +174,7 @@ TEST_F(DeviceCopiesTest, AClaimerThatHasTheSourcePushes) {
   EXPECT_EQ(owner_->transfer.path, OH_PATH_LOCAL);
 }
 
-// A stream can wait for it at either side from then on: behind the engine, and at the slot's word.
+// From then on a stream can wait for it on either side: after the engine, and for the slot's word.
 TEST_F(DeviceCopiesTest, TheOtherSideHearsThatTheCopyIsEnqueued) {
   place(*owner_, to_, /*on_device=*/true);
   place(*claimer_, from_, /*on_device=*/true);
@@ -197,7 +198,7 @@ TEST_F(DeviceCopiesTest, TheOtherSideHearsThatTheCopyIsEnqueued) {
     gpu->give_stream(stream);
   }
   EXPECT_TRUE(is_done());
-  StreamGates::instance().reap();  // they keep the Gpu
+  StreamGates::instance().reap();  // they hold the Gpu
 }
 
 TEST_F(DeviceCopiesTest, ACopyThatFailedToBeEnqueuedIsNot) {
@@ -207,7 +208,7 @@ TEST_F(DeviceCopiesTest, ACopyThatFailedToBeEnqueuedIsNot) {
   EXPECT_FALSE(owner_->copies.is_enqueued(owner_->transfer));
 }
 
-// The claimer of an owner that does nothing copies by itself.
+// If the owner does nothing, the claimer copies.
 TEST_F(DeviceCopiesTest, AnOwnerThatDoesNotBeginIsNotWaitedFor) {
   begin_on_device(/*owner_is_source=*/true);
   EXPECT_TRUE(eventually([&] {
@@ -217,7 +218,7 @@ TEST_F(DeviceCopiesTest, AnOwnerThatDoesNotBeginIsNotWaitedFor) {
   EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
 }
 
-// The engine that copies waits behind the work; no thread asks the driver for it.
+// The copy engine waits for the earlier work; no thread polls the driver for it.
 TEST_F(DeviceCopiesTest, ACopyWaitsForEarlierWorkOnItsSource) {
   place(*owner_, to_, /*on_device=*/true);
   place(*claimer_, from_, /*on_device=*/true);
@@ -233,7 +234,7 @@ TEST_F(DeviceCopiesTest, ACopyWaitsForEarlierWorkOnItsSource) {
   EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
 }
 
-// Host memory is reached by no engine: what it fills or drains is pinned memory between the two.
+// No engine can access private host memory: it is filled or drained through pinned memory.
 TEST_F(DeviceCopiesTest, HostMemoryTakesTheRelay) {
   Bytes host(kLength);
   place(*owner_, from_, /*on_device=*/true);
@@ -254,7 +255,7 @@ TEST_F(DeviceCopiesTest, ASinkOnTheDeviceIsFilledThroughTheRelay) {
   EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
 }
 
-// Both sides hear of it; ours has the driver's words.
+// Both sides get the error; the local one has the driver's text.
 TEST_F(DeviceCopiesTest, AFailureToEnqueueEndsTheTransfer) {
   begin_on_device(/*owner_is_source=*/false);
   ASSERT_EQ(fake.fail("cuMemcpyAsync", 0, cuda::kInvalidValue), 0);
@@ -267,7 +268,7 @@ TEST_F(DeviceCopiesTest, AFailureToEnqueueEndsTheTransfer) {
   EXPECT_FALSE(claimer_->transfer.engine_copies);
 }
 
-// A lost context writes no word: what its engine had is over all the same.
+// A lost context writes no word: its engine's copies end all the same.
 TEST_F(DeviceCopiesTest, ALostDeviceEndsWhatItsEngineHad) {
   place(*owner_, to_, /*on_device=*/true);
   place(*claimer_, from_, /*on_device=*/true);

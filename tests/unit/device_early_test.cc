@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations that begin before the one before them in the stream has ended, as kernels do with
-// programmatic dependent launch: two are there at a time.
+// Operations that begin before the previous one in the stream has ended, as kernels do with
+// programmatic dependent launch: two exist at a time.
 #include <numeric>
 
 #include "onehop/detail/receiver.h"
@@ -15,7 +15,7 @@ using namespace unit;
 
 constexpr uint32_t kOps = 60;
 
-// A stream of operations, each by one of two crews in turns.
+// A stream of operations, executed by two crews in turn.
 class EarlyStream {
  public:
   explicit EarlyStream(const Shape& shape) : threads_(shape.teams * shape.threads) {
@@ -28,7 +28,7 @@ class EarlyStream {
     }
   }
 
-  // run(group, op), by all threads of its crew.
+  // Calls run(group, op) in all threads of the operation's crew.
   template <typename Run>
   void start(Threads& threads, Run run) {
     for (uint32_t i = 0; i < 2; ++i) {
@@ -55,7 +55,7 @@ class EarlyStream {
 
   const uint32_t threads_;
   std::vector<std::unique_ptr<Crew>> crews_;
-  std::atomic<uint32_t> begun_{1};  // so many may run
+  std::atomic<uint32_t> begun_{1};  // number of operations that may run
   std::atomic<uint32_t> ended_{0};
   std::atomic<uint32_t> at_[2] = {};
   std::atomic<uint32_t> said_[2] = {};
@@ -63,7 +63,7 @@ class EarlyStream {
 
 class DeviceEarlyTest : public ::testing::TestWithParam<Shape> {};
 
-// Small messages and large ones, over one lane: none overtakes another, and none is refused.
+// Small and large messages over one lane: none overtakes another, and none is rejected.
 TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
   for (int round = 0; round < 10; ++round) {
     TwoSides sides({.ring_shift = 6, .epoch = 9, .position = 1'000});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages in one direction of a lane, sent and received by groups of host threads that compare
-// every byte, and look for what was written beside the target.
+// Messages in one direction of a lane, sent and received by groups of host threads, which compare
+// every byte and detect writes outside the target.
 //
 // Threading: start() makes the threads; the flow outlives them.
 #pragma once
@@ -12,15 +12,15 @@ namespace unit {
 
 struct Message {
   uint64_t size;
-  uint64_t capacity;  // of its receive
+  uint64_t capacity;  // of the receive buffer
 };
 
 struct Course {
   std::vector<Message> messages;
   Shape senders = {};
   Shape receivers = {};
-  size_t per_take = 1;  // with several teams: one
-  uint32_t region = 0;  // of the targets, as receives say
+  size_t per_take = 1;  // messages per take; 1 with several teams
+  uint32_t region = 0;  // index of the targets' region, as passed to receives
   uint64_t salt = 0;
 };
 
@@ -39,7 +39,7 @@ class Flow {
     targets_.resize(2 * room_ / 16);
   }
 
-  // What receives say to be in the course's region, from its beginning on.
+  // The range that receives declare as the course's region.
   const void* targets() const { return targets_.data(); }
   uint64_t targets_size() const { return 2 * room_; }
 
@@ -65,7 +65,8 @@ class Flow {
         (course_.salt * 1000003 + k * 7919 + course_.messages[k].size) * 0x9e3779b97f4a7c15ULL;
     return static_cast<uint8_t>((seed >> (i % 7 * 8)) + i * 131 + (i >> 8));
   }
-  // Two buffers take turns, so that one is written while others of the group still use the other.
+  // Two buffers alternate, so that one is written while other threads of the group still use the
+  // other.
   uint8_t* source(uint64_t k) {
     return reinterpret_cast<uint8_t*>(sources_.data()) + k % 2 * room_ + k * 5 % kSkews;
   }
@@ -74,7 +75,7 @@ class Flow {
     return reinterpret_cast<uint8_t*>(targets_.data()) + k % 2 * room_;
   }
 
-  // Each thread writes a part that others read.
+  // Each thread writes a part that other threads read.
   void fill(const HostGroup& group, uint64_t k) {
     for (uint64_t i = group.rank(); i < course_.messages[k].size; i += group.size()) {
       source(k)[i] = byte_of(k, i);
@@ -127,7 +128,7 @@ class Flow {
       if (joint) compare(group, k), group.launch_ends();
     }
   }
-  // Each thread looks at bytes that another one has stored, mostly.
+  // Each thread mostly checks bytes that another thread has stored.
   void compare(const HostGroup& group, uint64_t k) {
     const Message& message = course_.messages[k];
     const bool refused = is_large(message.size) && message.size > message.capacity;
@@ -152,7 +153,8 @@ class Flow {
   std::vector<Pair> targets_;
 };
 
-// A message of each size, to a receive that has room for any of them, or only for it.
+// Returns one message of each size, to a receive with room for the largest, or with `exact` just
+// for it.
 inline std::vector<Message> messages_of(const std::vector<uint64_t>& sizes, bool exact = false) {
   std::vector<Message> messages;
   for (uint64_t size : sizes) messages.push_back({size, exact ? size : sizes.back() + 40});

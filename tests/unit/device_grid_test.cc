@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations of a grid: its blocks are teams, which go from one operation to the next with no
-// barrier of the grid in between.
+// Operations of a grid: its blocks are teams, which continue with the next operation without a
+// grid-wide barrier.
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
 #include "onehop/detail/team_signal.h"
@@ -15,7 +15,7 @@ using namespace unit;
 constexpr uint64_t kShort = 20'000'000;
 constexpr Shape kGrid{.teams = 3, .threads = 2};
 
-// As GridGroup::next().
+// As GridGroup::next() does.
 oh_lane_handle of_grid(oh_lane_handle lane, uint64_t launch, uint32_t number) {
   lane.token = grid_token(launch, number);
   lane.follows = grid_follows(launch);
@@ -44,7 +44,7 @@ std::vector<uint8_t> bytes_of(uint32_t message, uint64_t size) {
   return bytes;
 }
 
-// Small and large messages, one behind the other, in launches of different numbers of blocks.
+// Small and large messages, one after the other, in launches of different numbers of blocks.
 TEST(DeviceGridTest, MessagesFollowEachOtherWithoutABarrierOfTheGrid) {
   constexpr uint32_t kLaunches = 6;
   constexpr uint64_t kSizes[] = {8, 0, 300, 3000, 40, 5000, 1, 9000, 64, 2000};
@@ -102,7 +102,7 @@ TEST(DeviceGridTest, ALaunchBesideItIsFoundOut) {
   EXPECT_EQ(second.half.fault, OH_LANE_OVERLAP);
 }
 
-// The waiter of each round has all that all teams have stored before.
+// The waiter of each round sees everything that all teams have stored before the signal.
 TEST(DeviceGridTest, ASignalComesOnceBehindWhatAllTeamsStored) {
   constexpr uint32_t kRounds = 300;
   TwoSides sides;
@@ -132,7 +132,7 @@ TEST(DeviceGridTest, ASignalComesOnceBehindWhatAllTeamsStored) {
   EXPECT_EQ(sides.signals(0).teams[9], 0u);
 }
 
-// One block of the launch before has left early: its count is not of this launch.
+// A block of the previous launch has left early: its count must not carry over to this launch.
 TEST(DeviceGridTest, ASignalLeftUndoneIsBegunAnew) {
   TwoSides sides({.timeout_ns = kShort});
   sides.signals(0).teams[9] = static_cast<uint64_t>(grid_token(3, 1)) << 32 | (kGrid.teams - 1);
@@ -169,8 +169,8 @@ TEST(DeviceGridTest, AWaitForTeamsThatDoNotComeEnds) {
   EXPECT_EQ(sides.signals(1).arrived[9], 0u);
 }
 
-// All teams of each round return behind its signal, which is taken once; they go from one wait to
-// the next with no barrier in between.
+// All teams of each round return after its signal, which is consumed once. They continue with the
+// next wait without a barrier in between.
 TEST(DeviceGridTest, AWaitByAllTeamsTakesItsSignalOnce) {
   constexpr uint32_t kRounds = 300;
   TwoSides sides;
@@ -198,7 +198,7 @@ TEST(DeviceGridTest, AWaitByAllTeamsTakesItsSignalOnce) {
   EXPECT_EQ(sides.signals(0).waits[9], 0u);
 }
 
-// Waits by grids and by one team of another kernel take from the same count, each its own.
+// Waits by grids and by a team of another kernel each consume their own part of the same count.
 TEST(DeviceGridTest, AWaitByAllTeamsSharesItsSlotWithWaitsOfOneTeam) {
   constexpr uint32_t kRounds = 100;
   TwoSides sides;
@@ -226,7 +226,8 @@ TEST(DeviceGridTest, AWaitByAllTeamsSharesItsSlotWithWaitsOfOneTeam) {
   EXPECT_EQ(sides.signals(0).taken[9], 2 * kRounds);
 }
 
-// The slot is as before, for the same launch (replays of a graph are one) and for others.
+// The slot's state is as before, for the same launch (a graph's replays are one launch) and for
+// others.
 TEST(DeviceGridTest, AWaitThatEndsIsOverForAllTeamsAlike) {
   TwoSides sides({.timeout_ns = kShort});
   Alone alone;
@@ -250,7 +251,7 @@ TEST(DeviceGridTest, AWaitThatEndsIsOverForAllTeamsAlike) {
   wait_by_all(5, 1, OH_LANE_ABORTED);
 }
 
-// A launch that its context ended has left a wait behind.
+// A launch that ended with its context has left an unfinished wait behind.
 TEST(DeviceGridTest, AWaitLeftUndoneIsBegunAnew) {
   TwoSides sides;
   Alone alone;
@@ -266,7 +267,7 @@ TEST(DeviceGridTest, AWaitLeftUndoneIsBegunAnew) {
   EXPECT_EQ(sides.signals(0).waits[9], 0u);
 }
 
-// Two launches at once wait for one slot: the first finds that the other has begun.
+// Two concurrent launches wait on one slot: the first detects that the other has begun.
 TEST(DeviceGridTest, AWaitOfAnotherLaunchBesideItIsFoundOut) {
   TwoSides sides({.timeout_ns = kShort});
   Crew waiting({.teams = 2, .threads = 1});

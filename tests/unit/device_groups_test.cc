@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Groups of onehop/device.cuh, on host threads in the place of a block's: what they share is the
-// leader's whichever groups a kernel has, nested, copied, or beside each other. Threads other than
-// the leader are late behind each barrier.
+// Groups of onehop/device.cuh on host threads in place of a block's: all threads get the leader's
+// values, whichever groups a kernel uses, nested, copied, or side by side. The other threads are
+// delayed after each barrier.
 #include <atomic>
 #include <barrier>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kThreads = 4;
 
-// What CUDA has, as far as groups.cuh uses it before sm_90.
+// The parts of CUDA that groups.cuh uses before sm_90.
 struct Index {
   uint32_t x, y, z;
 };
@@ -38,7 +38,7 @@ void __syncthreads() {
   __syncthreads();
   return found ? 1 : 0;
 }
-// Of a warp, which is not tested here.
+// Warps are not tested here.
 [[maybe_unused]] void __syncwarp() { abort(); }
 [[maybe_unused]] int __any_sync(unsigned, int) { abort(); }
 [[maybe_unused]] uint64_t __shfl_sync(unsigned, uint64_t, int) { abort(); }
@@ -46,7 +46,7 @@ void __syncthreads() {
 }  // namespace
 
 namespace onehop::detail {
-// Half of the block meets at each.
+// Half of the block's threads meet at each.
 struct Named {
   std::barrier<> barrier{kThreads / 2};
   std::atomic<uint32_t> votes{0};
@@ -85,7 +85,7 @@ namespace {
 
 using onehop::BlockGroup;
 
-// Runs the body as a block would; all of its threads count what they find wrong.
+// Runs the body as a block would; each thread counts the errors that it finds.
 template <typename Body>
 uint32_t run_block(Body body) {
   Block block;
@@ -96,7 +96,7 @@ uint32_t run_block(Body body) {
     threads.emplace_back([&, i] {
       threadIdx = {i, 0, 0};
       body([&](BlockGroup& group, uint64_t value) {
-        // Only the leader has it.
+        // Only the leader passes the right value.
         if (group.share(group.leads() ? value : ~value) != value) ++wrong;
       });
     });
@@ -162,7 +162,7 @@ void use_all(Group& group, std::atomic<uint32_t>& wrong) {
   }
 }
 
-// Each host thread is the first of a warp.
+// Each host thread stands for the first of a warp.
 TEST(DeviceGroupsTest, WarpsOfTwoBarriersShareAndVoteSideBySide) {
   constexpr uint32_t kWarps = kThreads / 2;
   std::unique_ptr<onehop::detail::Named[]> named(new onehop::detail::Named[16]);
@@ -177,17 +177,17 @@ TEST(DeviceGroupsTest, WarpsOfTwoBarriersShareAndVoteSideBySide) {
   EXPECT_EQ(wrong.load(), 0u);
 }
 
-// As much as cooperative groups have in common.
+// The members that all cooperative groups share.
 struct Plain {
   uint32_t thread_rank() const { return threadIdx.x; }
   uint32_t size() const { return kThreads; }
   void sync() { __syncthreads(); }
 };
-// A group of a user's own: a part of a block, say.
+// A user-defined group, such as a part of a block.
 struct PlainPart : Plain {
   Index thread_index() const { return threadIdx; }
 };
-// A thread block of theirs.
+// A cooperative-groups thread block.
 struct PlainBlock : PlainPart {
   uint64_t num_threads() const { return kThreads; }
   Index group_index() const { return {}; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of mapped memory, while a place of it goes from one region to another.
+// The import table while an entry is reused for another region.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace unit;
 
-// Their places are the same.
+// All of them hash to the same entry.
 constexpr uint64_t kMask = 7;
 constexpr uint32_t kOld = 3;
 constexpr uint32_t kNew = 11;
@@ -48,7 +48,7 @@ struct Table {
 };
 static_assert(offsetof(ImportTable, entries) == 64 && sizeof(ImportEntry) == 32);
 
-// Before the n-th access something else happens.
+// Runs other work before the n-th access.
 struct Interrupt {
   static inline int left = 0;
   static inline std::function<void()> act;
@@ -136,7 +136,8 @@ class Slabs {
     handle.small_max = 8;
     return handle;
   }
-  // A kernel of the host's stream; what its lane's sending half was before.
+  // Runs a step as a kernel of the host's stream does; returns the previous state of its lane's
+  // sending half.
   uint64_t step(oh::kernels::LanesStep which, int side) {
     oh::kernels::LanesAnswer answers[OH_LANES] = {};
     oh::kernels::LanesArgs args{};
@@ -171,8 +172,8 @@ class Slabs {
   LaneNotice notices_[2] = {};
 };
 
-// A mapping goes while a sender puts into it again and again: what was put comes before.
-// (ThreadSanitizer and AddressSanitizer see a put that does not.)
+// A mapping is removed while a sender repeatedly puts into it: all puts complete before.
+// (ThreadSanitizer and AddressSanitizer detect a put that does not.)
 TEST(DeviceImportsTest, AMappingGoesBehindTheLastByteThatWasPutThere) {
   constexpr uint64_t kBytes = 100;
   constexpr int kMappings = 100;

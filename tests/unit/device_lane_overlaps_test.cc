@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two operations at once on a half of a lane, and operations of several teams.
+// Two concurrent operations on a half of a lane, and operations of several teams.
 #include <functional>
 #include <memory>
 #include <utility>
@@ -16,7 +16,7 @@ using namespace unit;
 
 constexpr uint8_t kByte = 0x5c;
 
-// Sends over a half that was taken, and receives it on the other side.
+// Sends over a half that is taken, and receives the message on the other side.
 void expect_message(Sender<Delayed>& sender, HostGroup& group, const oh_lane_handle& theirs) {
   const std::vector<uint8_t> source(40, kByte);
   std::vector<uint8_t> target(40);
@@ -51,7 +51,7 @@ TEST(DeviceLaneOverlapsTest, TheSecondIsRefusedAndTheFirstGoesOn) {
   EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_OVERLAP) << "the first reason";
   EXPECT_EQ(sides.memory(0).tx.state, make_state(254, 77 + lines_for(40)) | kFailed);
 
-  // The other half of the lane, and the peer, know nothing of it.
+  // The other half of the lane, and the peer, are not affected.
   Sender<Delayed> back(theirs, alone.group);
   ASSERT_TRUE(back.take(alone.group));
   expect_message(back, alone.group, lane);
@@ -73,8 +73,8 @@ TEST(DeviceLaneOverlapsTest, TheReceivingHalfToo) {
   sender.give(alone.group);
 }
 
-// Between any two accesses of a kernel that is refused, the host may take all marks away, as of a
-// kernel that has left its own behind, and open the half, and another kernel may take it.
+// Between any two accesses of a rejected kernel, the host may clear all marks, as for a kernel that
+// left its own behind, and open the half, and another kernel may take the half.
 std::function<void()> g_between;
 struct Interrupted : HostAtomics {
   static uint64_t fetch_or_acquire(uint64_t* word, uint64_t bits) {
@@ -127,7 +127,8 @@ TEST(DeviceLaneOverlapsTest, AnotherTokenIsAnotherOperation) {
   }
 }
 
-// An operation of several teams while one of a single team has the half: none of them gets it.
+// An operation of several teams while an operation of a single team holds the half: no team gets
+// it.
 TEST(DeviceLaneOverlapsTest, NoTeamJoinsAnOperationThatWasRefused) {
   for (int round = 0; round < 300; ++round) {
     TwoSides sides;
@@ -150,7 +151,7 @@ TEST(DeviceLaneOverlapsTest, NoTeamJoinsAnOperationThatWasRefused) {
   }
 }
 
-// It does not take part before it is known that the half is theirs.
+// A team does not take part before the first team owns the half.
 TEST(DeviceLaneOverlapsTest, ATeamWaitsForTheFirstOne) {
   TwoSides sides;
   const oh_lane_handle joint = sides.handle(0, 8);
@@ -177,7 +178,7 @@ TEST(DeviceLaneOverlapsTest, ATeamWaitsForTheFirstOne) {
   EXPECT_EQ(sides.memory(0).tx.state, make_state(1, lines_for(16)));
 }
 
-// One launch after the other, of any number of teams and any token, on both halves at once.
+// Consecutive launches with any number of teams and any token, on both halves at once.
 TEST(DeviceLaneOverlapsTest, OperationsOfSeveralTeamsFollowEachOther) {
   TwoSides sides({.ring_shift = 6, .small_max = 300});
   for (uint32_t round = 1; round <= 150; ++round) {
@@ -210,7 +211,7 @@ TEST(DeviceLaneOverlapsTest, OperationsOfSeveralTeamsFollowEachOther) {
   }
 }
 
-// Cursors of chunks as ordinary memory, so that ThreadSanitizer finds what orders them.
+// Chunk cursors as ordinary memory, so that ThreadSanitizer detects missing ordering.
 struct PlainCursors : Delayed {
   static inline LaneHalf* halves[2] = {};
   static bool is_cursor(const uint64_t* word) {
@@ -224,7 +225,7 @@ struct PlainCursors : Delayed {
   }
 };
 
-// Operations of one launch, each team going on to the next by itself, on both sides.
+// Operations of one launch on both sides; each team continues with the next one by itself.
 TEST(DeviceLaneOverlapsTest, AChainHandsOnTheCursorOfChunks) {
   constexpr uint32_t kOps = 4;
   constexpr uint64_t kSize = 300;
@@ -272,8 +273,8 @@ TEST(DeviceLaneOverlapsTest, AChainHandsOnTheCursorOfChunks) {
   }
 }
 
-// Some launch while others hold the half: every message that was sent arrives, and whoever was
-// refused was told.
+// Several launches use a half concurrently: every message that was sent arrives, and every rejected
+// operation gets an error.
 TEST(DeviceLaneOverlapsTest, ManyAtOnceFindEachOther) {
   for (int round = 0; round < 100; ++round) {
     TwoSides sides({.ring_shift = 7});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every wait of an operation on a lane: it ends, and says why.
+// Every wait of an operation on a lane ends, with the right fault.
 #include <algorithm>
 
 #include "onehop/detail/receiver.h"
@@ -23,7 +23,7 @@ uint32_t send_one(HostGroup& group, const oh_lane_handle& lane, uint64_t size) {
   sender.give(group);
   return sender.half.fault;
 }
-// The target is as it was if the receive fails.
+// Receives one message; the target must be unchanged if the receive fails.
 uint32_t receive_one(HostGroup& group, const oh_lane_handle& lane, uint64_t capacity) {
   std::vector<uint8_t> target(capacity + 16);
   Receiver<Delayed> receiver(lane, group);
@@ -42,7 +42,7 @@ void store_at(const oh_lane_handle& receiver, uint64_t position, Line line) {
 void announce(TwoSides& sides, uint64_t size) {
   store_at(sides.handle(1), 0, {{kAnnounced << 30, static_cast<uint32_t>(size), 0}, 0});
 }
-// Messages that nobody receives, until there is no room for another.
+// Sends messages without receiving any, until the ring is full.
 void fill_ring(TwoSides& sides) {
   Alone alone;
   const oh_lane_handle lane = sides.handle(0);
@@ -57,7 +57,7 @@ struct Wait {
   int side;
   void (*prepare)(TwoSides&);
   uint32_t (*run)(HostGroup&, const oh_lane_handle&);
-  bool stores = false;  // before it waits
+  bool stores = false;  // whether it stores before it waits
 };
 void PrintTo(const Wait& wait, std::ostream* stream) { *stream << wait.name; }
 
@@ -99,7 +99,7 @@ class DeviceLaneWaitsTest : public ::testing::TestWithParam<Wait> {
   static Geometry geometry(uint64_t timeout_ns, uint32_t flags) {
     return {.ring_shift = 4, .flags = flags, .timeout_ns = timeout_ns};
   }
-  // The operation gives up; then nobody of this side stores anything for the peer to see.
+  // The operation gives up; afterwards this side stores nothing that the peer can see.
   static void expect_end(TwoSides& sides, Shape shape, uint32_t fault) {
     const Wait& wait = GetParam();
     const oh_lane_handle lane = sides.handle(wait.side);
@@ -117,7 +117,7 @@ class DeviceLaneWaitsTest : public ::testing::TestWithParam<Wait> {
     EXPECT_EQ(notice[wait.side].fault, fault);
     EXPECT_EQ(notice[1 - wait.side].fault, OH_LANE_OK) << "the other half goes on";
 
-    // What comes later fails at once, and the first reason stays.
+    // Later operations fail at once, with the first reason.
     sides.abort(wait.side);
     for (uint32_t token : {0u, 9u}) {
       Crew later({.teams = token == 0 ? 1u : 2u, .threads = 2});
@@ -145,7 +145,7 @@ TEST_P(DeviceLaneWaitsTest, EndsAtTheDeadline) {
   }
 }
 
-// Teams that find out at different times.
+// Teams that detect the end at different times.
 TEST_P(DeviceLaneWaitsTest, EndsForSeveralTeams) {
   for (const Shape& shape : {Shape{2, 1}, Shape{3, 2}}) {
     TwoSides sides(geometry(kShort, 0));
@@ -197,8 +197,8 @@ TEST_P(DeviceLaneWaitsTest, EndsWhileItWaits) {
 INSTANTIATE_TEST_SUITE_P(Waits, DeviceLaneWaitsTest, ::testing::ValuesIn(kWaits),
                          [](const auto& wait) { return wait.param.name; });
 
-// One thread of a group gives up where others have nothing to wait for: it takes part in the
-// group's barriers until the lane is given back.
+// One thread of a group gives up where the others have nothing to wait for: it takes part in the
+// group's barriers until the lane is released.
 TEST(DeviceLaneWaitTest, OneThreadOfAGroupGivesUp) {
   TwoSides sides({.ring_shift = 4, .timeout_ns = 20000});
   fill_ring(sides);
@@ -218,8 +218,8 @@ TEST(DeviceLaneWaitTest, OneThreadOfAGroupGivesUp) {
   EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 16) | kFailed);
 }
 
-// One thread gives up before the announcement comes, another one goes on to the large message: they
-// meet once, and never again.
+// One thread gives up before the announcement arrives, while another proceeds to the large message:
+// they meet once, and never again.
 TEST(DeviceLaneWaitTest, OneThreadGivesUpBeforeTheOthersSeeALargeMessage) {
   TwoSides sides;
   oh_lane_handle lanes[2] = {sides.handle(1), sides.handle(1)};
@@ -242,7 +242,7 @@ TEST(DeviceLaneWaitTest, OneThreadGivesUpBeforeTheOthersSeeALargeMessage) {
   EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_TIMEOUT);
 }
 
-// The first team waits for the receiver, the others for it.
+// The first team waits for the receiver, the other teams for the first.
 TEST(DeviceLaneWaitTest, ATeamWithoutTheFirstOneGivesUp) {
   TwoSides sides({.timeout_ns = 20000});
   const std::vector<uint64_t> before = sides.snapshot(1);
@@ -253,7 +253,7 @@ TEST(DeviceLaneWaitTest, ATeamWithoutTheFirstOneGivesUp) {
   EXPECT_EQ(sides.memory(0).tx.owner, 0u);
 }
 
-// What a peer says of itself is not believed where it cannot be.
+// The peer's credit is ignored where it is impossible.
 TEST(DeviceLaneWaitTest, CreditOfAnotherEpochOrAheadOfUsIsNone) {
   for (uint64_t word : {make_word(2, 16), make_word(1, 1000), make_word(255, 16)}) {
     TwoSides sides({.ring_shift = 4, .timeout_ns = 20000});
@@ -264,7 +264,7 @@ TEST(DeviceLaneWaitTest, CreditOfAnotherEpochOrAheadOfUsIsNone) {
   }
 }
 
-// Received by groups of any shape.
+// Received by groups of every shape.
 void expect_protocol_fault(const std::vector<Line>& lines) {
   for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{2, 2}, Shape{1, 4, 2}}) {
     TwoSides sides({.ring_shift = 4});
@@ -274,7 +274,7 @@ void expect_protocol_fault(const std::vector<Line>& lines) {
     Crew crew(shape);
     Threads threads;
     start_all(threads, crew, [&](HostGroup& group) {
-      // A team may find that another one has failed it.
+      // A team may observe that another team's failure ended the lane.
       const uint32_t other = shape.teams > 1 ? OH_LANE_FAILED : OH_LANE_PROTOCOL;
       EXPECT_THAT(receive_one(group, lane, 100), ::testing::AnyOf(OH_LANE_PROTOCOL, other));
     });

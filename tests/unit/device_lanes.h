@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of messages between kernels share: groups of host threads in the place of groups
-// of GPU threads, and two sides of a lane in ordinary memory.
+// Shared by the tests of messages between kernels: groups of host threads in place of groups of GPU
+// threads, and two sides of a lane in ordinary memory.
 //
-// Threading: a HostGroup belongs to one thread, a Crew to all of its own; TwoSides hands out
+// Threading: a HostGroup belongs to one thread, a Crew to all its threads; TwoSides only provides
 // memory.
 #pragma once
 
@@ -20,11 +20,12 @@ namespace unit {
 
 struct Shape {
   uint32_t teams = 1;
-  uint32_t threads = 1;  // of a team
-  uint32_t parts = 1;    // of a team; they divide its threads
+  uint32_t threads = 1;  // per team
+  uint32_t parts = 1;    // per team; they divide its threads
 };
 
-// What threads that meet share. Values lie in two places in turns, as a block's do.
+// State shared by threads that synchronise. Values alternate between two slots, as in a thread
+// block.
 struct Room {
   explicit Room(uint32_t threads) : barrier(threads), says{{}, {}} {
     for (auto& each : says) each.resize(threads);
@@ -34,7 +35,7 @@ struct Room {
   std::vector<uint8_t> says[2];
 };
 
-// One of the threads that meet in a room.
+// One of the threads that share a Room.
 class Guest {
  public:
   Guest(Room& room, uint32_t at) : room_(room), at_(at) {}
@@ -74,7 +75,7 @@ class Guest {
   uint32_t turn_ = 0;
 };
 
-// The threads of one operation: half.h has what the protocol asks of a group.
+// The threads of one operation; half.h lists the protocol's requirements for a group.
 struct Crew {
   explicit Crew(Shape of) : shape(of), all(of.teams * of.threads) {
     for (uint32_t i = 0; i < of.teams; ++i) teams.push_back(std::make_unique<Room>(of.threads));
@@ -83,11 +84,11 @@ struct Crew {
     }
   }
   Shape shape;
-  std::barrier<> all;  // where a launch ends and the next one begins
+  std::barrier<> all;  // separates a launch from the next one
   std::vector<std::unique_ptr<Room>> teams;
   std::vector<std::unique_ptr<Room>> parts;
-  std::function<void()> follow;    // of one that begins early: waits for what comes before
-  std::function<void()> let_next;  // likewise: what comes behind may begin, when all say so
+  std::function<void()> follow;    // for an early start: waits for preceding operations
+  std::function<void()> let_next;  // likewise: lets the next one begin once all threads called it
 };
 
 class HostPart : public Guest {
@@ -122,7 +123,7 @@ class HostGroup : public Guest {
     if (crew_.let_next) crew_.let_next();
   }
 
-  // Not of the protocol: as one kernel ends before the next begins.
+  // Not part of the protocol: one kernel ends before the next begins.
   void launch_ends() { crew_.all.arrive_and_wait(); }
 
  private:
@@ -137,7 +138,7 @@ class HostGroup : public Guest {
   HostPart part_;
 };
 
-// A thread for each member of the crew.
+// Starts a thread for each member of the crew.
 template <typename Body>
 void start_all(Threads& threads, Crew& crew, Body body) {
   for (uint32_t rank = 0; rank < crew.shape.teams * crew.shape.threads; ++rank) {
@@ -148,7 +149,7 @@ void start_all(Threads& threads, Crew& crew, Body body) {
   }
 }
 
-// A group of the calling thread alone.
+// A group of only the calling thread.
 struct Alone {
   Crew crew{Shape{}};
   HostGroup group{crew, 0};
@@ -161,11 +162,11 @@ struct Geometry {
   uint64_t small_max = UINT64_MAX;
   uint32_t flags = 0;
   uint8_t epoch = 1;
-  uint64_t position = 0;  // of the first line, and of the first chunk
+  uint64_t position = 0;  // of the first line and the first chunk
   uint64_t timeout_ns = uint64_t{100} * 1000 * 1000 * 1000;
 };
 
-// Both sides' memory of a lane, and a handle for each.
+// The memory of both sides of a lane, and a handle for each side.
 class TwoSides {
  public:
   explicit TwoSides(const Geometry& geometry = {}) {
@@ -173,7 +174,7 @@ class TwoSides {
     for (int i : {0, 1}) connect(sides_[i], sides_[1 - i]);
   }
 
-  // The threads of an operation by several teams give it a token.
+  // An operation by several teams passes a token to all its threads.
   oh_lane_handle handle(int side, uint32_t token = 0) const {
     oh_lane_handle handle = sides_[side].handle;
     handle.token = token;
@@ -185,7 +186,7 @@ class TwoSides {
   LaneSignals& signals(int side) { return *sides_[side].signals; }
   void abort(int side) { HostAtomics::store_release(&notice(side).abort.word, 1); }
 
-  // All that the other side may see of what this one stores, and all that it has itself.
+  // Returns all lane memory of a side, including what the peer stores there.
   std::vector<uint64_t> snapshot(int side) const {
     const std::vector<Block>& blocks = sides_[side].blocks;
     std::vector<uint64_t> words(blocks.size() * 8);
@@ -193,7 +194,7 @@ class TwoSides {
     return words;
   }
 
-  // Memory of the other side, as it is mapped to this one.
+  // Adds memory of the peer to this side's import table.
   void import(int side, uint32_t number, const void* base, uint64_t size) {
     ImportTable* table = sides_[side].imports.get();
     uint64_t i = number & kImportMask;
@@ -229,7 +230,7 @@ class TwoSides {
         calloc(1, sizeof(ImportTable) + (sizeof(ImportEntry) << kImportShift))));
     side.imports->shift = kImportShift;
     side.handle.layout = OH_LANE_LAYOUT;
-    side.handle.lane = OH_LANES - 1;  // whose notice lies before that of signals
+    side.handle.lane = OH_LANES - 1;  // its notice lies just before that of signals
     side.handle.flags = geometry.flags;
     side.handle.ring_shift = geometry.ring_shift;
     side.handle.lines_at = lines_at;
@@ -244,7 +245,7 @@ class TwoSides {
     side.handle.imports = reinterpret_cast<uint64_t>(side.imports.get());
     begin_at(*mine(side.handle), geometry);
   }
-  // As if all before the first position had been sent and received.
+  // Sets the state as if all messages before the first position had been sent and received.
   static void begin_at(LaneMemory& memory, const Geometry& geometry) {
     const uint64_t at = geometry.position;
     for (LaneHalf* half : {&memory.tx, &memory.rx}) {

@@ -10,7 +10,7 @@ namespace {
 
 using namespace unit;
 
-// Two of them share the end of the table.
+// Two regions hash to the last entry of the table.
 constexpr uint32_t kRegion = 15;
 constexpr uint32_t kOtherRegion = 7;
 
@@ -31,7 +31,8 @@ class DeviceLargeMessagesTest : public ::testing::TestWithParam<Way> {
             .epoch = 255,
             .position = first_positions(4)[1]};
   }
-  // Chunks, tiles of a team, and more of either than there are slots and teams; small ones between.
+  // Messages with several chunks and tiles, more of each than there are slots and teams, with small
+  // messages in between.
   static Course course(uint64_t salt) {
     std::vector<Message> messages;
     for (uint64_t size : {53, 64, 65, 191, 192, 193, 4096, 8191, 12289, 20000}) {
@@ -67,7 +68,7 @@ TEST_P(DeviceLargeMessagesTest, ThroughTheChunksWhereTheRegionIsNotMapped) {
   Flow there(sides, 0, course(1));
   Flow back(sides, 1, course(2));
   sides.import(0, kOtherRegion, there.targets(), there.targets_size());
-  sides.import(1, kRegion, back.targets(), 40);  // it ends before the targets do
+  sides.import(1, kRegion, back.targets(), 40);  // smaller than the targets
   run_both(there, back);
   EXPECT_GT(chunks_sent(sides, 0), 1000u);
   EXPECT_EQ(chunks_sent(sides, 0), chunks_sent(sides, 1));
@@ -106,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{"TeamsOfParts", {2, 2, 2}, {1, 4, 2}, 1, UINT64_MAX}),
     [](const auto& way) { return way.param.name; });
 
-// Whether the sender has announced its first message; or the receiver said where it is to go.
+// Whether the sender has announced its first message, or the receiver has posted its target.
 bool is_announced(TwoSides& sides) {
   const oh_lane_handle lane = sides.handle(1);
   const Pair* head = reinterpret_cast<const Pair*>(lane.mine + lane.lines_at);
@@ -138,7 +139,7 @@ TEST(DeviceLargeOrderTest, WhoeverComesFirst) {
   }
 }
 
-// The members of a crew, each in its own time.
+// One member of a crew, at its own pace.
 uint32_t send_part(Crew& crew, uint32_t rank, const oh_lane_handle& lane,
                    const std::vector<uint8_t>& source) {
   HostGroup group(crew, rank);
@@ -148,7 +149,7 @@ uint32_t send_part(Crew& crew, uint32_t rank, const oh_lane_handle& lane,
   return sender.give(group);
 }
 
-// Receives a message of `size` bytes by one thread.
+// Receives a message of `size` bytes in one thread.
 void receive_whole(const oh_lane_handle& lane, std::vector<uint8_t>& target, uint64_t size,
                    const Place& place = {}) {
   Alone alone;
@@ -158,7 +159,7 @@ void receive_whole(const oh_lane_handle& lane, std::vector<uint8_t>& target, uin
   EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
 }
 
-// The second team has nothing to send: when it comes the receiver has posted its next receive.
+// The second team has nothing to send: it arrives after the receiver has posted its next receive.
 TEST(DeviceLargeOrderTest, ATeamWithoutAChunkMayComeLate) {
   TwoSides sides({.small_max = 16});
   const std::vector<uint8_t> source(64, 9);
@@ -179,7 +180,7 @@ TEST(DeviceLargeOrderTest, ATeamWithoutAChunkMayComeLate) {
   EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_OK);
 }
 
-// Regions are imported at any time: all teams go by what the first one found.
+// Regions may be imported at any time: all teams use the result of the first one's look-up.
 TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoTeams) {
   TwoSides sides({.small_max = 16});
   const std::vector<uint8_t> source(128, 9);

@@ -22,7 +22,7 @@ struct Ring {
   LineRing ring;
 };
 
-// Does something at each look; gives up after so many.
+// Runs an action at each poll; gives up after `most` polls.
 struct Looks {
   int most;
   std::function<void(int)> at = {};
@@ -33,7 +33,7 @@ struct Looks {
   }
 };
 
-// How one message is sent and received; the buffers begin so many bytes behind an alignment of 16.
+// How one message is sent and received, with the offsets of the buffers from an alignment of 16.
 struct Way {
   uint32_t writers = 1;
   uint32_t readers = 1;
@@ -69,7 +69,7 @@ bool read_part(const LineRing& ring, uint64_t position, const Share& share, uint
   return read_lines<HostAtomics>(cursor, share, bytes, words, seed, patience);
 }
 
-// The bytes behind the head arrive, and nothing else is written.
+// Checks that the bytes after the head arrive, and that nothing else is written.
 void expect_body(const LineRing& ring, uint64_t position, const oh::Bytes& bytes, const Way& way) {
   const size_t size = bytes.size();
   const std::vector<Pair> before(ring.lines, ring.lines + (size_t{1} << ring.shift));
@@ -100,7 +100,7 @@ void expect_body(const LineRing& ring, uint64_t position, const oh::Bytes& bytes
   }
 }
 
-// Around the head, a word of each kind, the rows and what 128 lines hold.
+// Sizes around the head, around each kind of word, around rows, and around 128 lines.
 constexpr size_t kBoundaries[] = {0,   1,   4,   5,   7,   8,   9,   11,  12,  13,   16,
                                   131, 132, 133, 135, 136, 137, 139, 140, 141, 263,  264,
                                   265, 391, 392, 393, 396, 397, 519, 520, 521, 1160, 1161};
@@ -124,7 +124,7 @@ TEST(DeviceLinesTest, TheMostBytesOfSoManyLines) {
   }
 }
 
-// One after the other, so that they begin everywhere in the ring.
+// Consecutive messages, so that they begin at every place of the ring.
 TEST(DeviceLinesTest, EverySizeInEveryEpochAndLap) {
   constexpr uint32_t kShift = 7;
   Random random(1);
@@ -155,7 +155,7 @@ TEST(DeviceLinesTest, EveryAlignmentAroundEachBoundary) {
   }
 }
 
-// Of more than a row, so that most of it goes in the widest accesses.
+// More than a row, so that most of a message uses the widest accesses.
 TEST(DeviceLinesTest, EveryAlignmentOfEveryLengthModuloSixteen) {
   Ring ring(7, 9);
   Random random(9);
@@ -170,7 +170,7 @@ TEST(DeviceLinesTest, EveryAlignmentOfEveryLengthModuloSixteen) {
   }
 }
 
-// The memory ends with the message: AddressSanitizer sees a read or a write beyond either end.
+// The memory ends with the message: AddressSanitizer detects accesses beyond either end.
 TEST(DeviceLinesTest, WordsOfAnyMemoryAreThoseOfItsBytesAndTouchNothingElse) {
   Random random(10);
   for (size_t skew = 0; skew < 16; ++skew) {
@@ -213,7 +213,7 @@ TEST(DeviceLinesTest, AnyNumberOfThreadsOnEitherSide) {
   }
 }
 
-// Wherever it begins in a ring that it fills, but for the line of its head.
+// Starts anywhere in a ring that the message fills, except for the head's line.
 TEST(DeviceLinesTest, AMessageOfTheWholeRingFromEveryPlace) {
   Random random(4);
   for (uint32_t shift : {1u, 2u, 5u, 6u}) {
@@ -243,7 +243,8 @@ TEST(DeviceLinesTest, NothingIsStoredBehindTheCapacity) {
   }
 }
 
-// Whatever else lies in its place, a line is waited for; when it comes the message is whole.
+// A line of an earlier lap or epoch is ignored; once the right line arrives, the message is
+// complete.
 TEST(DeviceLinesTest, ALineOfAnotherLapOrEpochIsNotThere) {
   constexpr uint32_t kShift = 6;
   constexpr size_t kSize = 500;

@@ -12,7 +12,7 @@ namespace {
 
 using namespace unit;
 
-// As docs/device-protocol.md draws it.
+// The layout of docs/device-protocol.md.
 static_assert(offsetof(LaneMemory, rx) == 64 && offsetof(LaneMemory, credit) == 128);
 static_assert(offsetof(LaneMemory, posted) == 192 && offsetof(LaneMemory, filled) == 256);
 static_assert(offsetof(LaneMemory, emptied) == 768 && offsetof(LaneMemory, kept_credit) == 1280);
@@ -23,7 +23,7 @@ std::vector<uint64_t> sizes_up_to(uint64_t most) {
   return sizes;
 }
 
-// Around the rows of a message, all that is small, and the chunks.
+// Sizes around a message's rows, all small sizes, and sizes around chunks.
 std::vector<uint64_t> boundaries(const oh_lane_handle& lane) {
   std::vector<uint64_t> sizes;
   const uint64_t chunk = uint64_t{1} << lane.chunk_shift;
@@ -63,7 +63,7 @@ class DeviceMessagesTest : public ::testing::TestWithParam<Way> {
   }
 };
 
-// Both directions at once; the larger ones go through the chunks.
+// Both directions at once; the larger messages use chunks.
 TEST_P(DeviceMessagesTest, EverySize) {
   Geometry small = geometry(7, 254, first_positions(7)[1]);
   small.chunk_shift = 8;
@@ -77,7 +77,7 @@ TEST_P(DeviceMessagesTest, EverySize) {
   back.start(threads);
 }
 
-// The laps of the ring wrap, and all of it is small.
+// The ring's laps wrap, and all messages are small.
 TEST_P(DeviceMessagesTest, EverySizeInAWiderRingOfAnotherEpoch) {
   for (uint8_t epoch : {255, 1}) {
     TwoSides sides(geometry(8, epoch, first_positions(8)[epoch == 1 ? 2 : 4]));
@@ -105,7 +105,7 @@ TEST_P(DeviceMessagesTest, EveryBoundaryOfRingsAndChunks) {
   }
 }
 
-// Chunks of 4 and of 8 KiB in slots of 8 KiB: a message has 16 of them or more, where it can.
+// Chunks of 4 and 8 KiB in slots of 8 KiB: a message has 16 or more of them where possible.
 TEST_P(DeviceMessagesTest, ChunksOfEverySizeShareTheSlots) {
   Geometry wide = geometry(6, 3, 0);
   wide.chunk_shift = 13;
@@ -127,7 +127,7 @@ TEST_P(DeviceMessagesTest, ChunksOfEverySizeShareTheSlots) {
   back.start(threads);
 }
 
-// Messages that are too long, small ones and large ones, between others.
+// Messages that exceed their receive, small and large ones, between others.
 TEST_P(DeviceMessagesTest, WhatIsTooLongIsAnErrorAndTheLaneStaysInStep) {
   TwoSides sides(geometry(5, 1, 0));
   std::vector<Message> messages;
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"Teams", {2, 2}, {2, 1}, 1, 0}, Way{"TeamsSingle", {2, 1}, {3, 1}, 1, OH_LANE_SINGLE}),
     [](const auto& way) { return way.param.name; });
 
-// So many lines need no receiver, wherever in the ring they begin; then both sides receive.
+// As many lines as fit need no receiver, wherever in the ring they begin; then both sides receive.
 TEST(DeviceMessagesBufferedTest, MessagesUpToTheMostSmallNeedNoReceiver) {
   constexpr uint32_t kShift = 4;
   TwoSides sides({.ring_shift = kShift});
@@ -181,7 +181,7 @@ TEST(DeviceMessagesBufferedTest, MessagesUpToTheMostSmallNeedNoReceiver) {
   }
 }
 
-// The receiver keeps credit back, but never what the largest of them needs.
+// The receiver returns credit lazily, but always enough for the largest small message.
 TEST(DeviceMessagesBufferedTest, TheMostSmallFitsWhateverWasReadBefore) {
   for (uint32_t shift : {2u, 3u, 5u}) {
     for (uint64_t before = 0; before < uint64_t{2} << shift; ++before) {
@@ -198,7 +198,7 @@ TEST(DeviceMessagesBufferedTest, TheMostSmallFitsWhateverWasReadBefore) {
   }
 }
 
-// As a kernel that sends and then receives does, on both sides.
+// Both sides first send and then receive, as a kernel may.
 TEST(DeviceMessagesBufferedTest, BothSidesSendThenReceive) {
   TwoSides sides({.ring_shift = 6, .epoch = 255, .position = first_positions(6)[2]});
   Threads threads;

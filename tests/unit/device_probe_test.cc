@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A look at whether a message has arrived: it never waits, and leaves the message to its receive.
+// A probe for an arrived message: it never waits, and leaves the message for its receive.
 #include "onehop/detail/receiver.h"
 #include "onehop/detail/sender.h"
 #include "unit/device_lanes.h"
@@ -20,7 +20,7 @@ void send_one(HostGroup& group, const oh_lane_handle& lane, uint64_t size) {
   EXPECT_EQ(sender.give(group), OH_LANE_OK);
 }
 
-// Small and large ones, sent one by one when the one before has arrived.
+// Small and large messages, each sent after the previous one has arrived.
 TEST(DeviceProbeTest, AGroupFindsEachMessageAndItsSize) {
   TwoSides sides;
   const oh_lane_handle ours = sides.handle(0);
@@ -98,7 +98,7 @@ TEST(DeviceProbeTest, TheHostEndsALoopThatLooks) {
   EXPECT_EQ(sides.memory(1).rx.state, make_state(1, 0) | kFailed);
 }
 
-// What became of the receive before is over: a loop that looks at both goes on.
+// The fault of the previous receive is cleared: a loop that checks both continues.
 TEST(DeviceProbeTest, AFaultOfTheReceiveBeforeIsOver) {
   TwoSides sides;
   Alone alone;
@@ -115,7 +115,7 @@ TEST(DeviceProbeTest, AFaultOfTheReceiveBeforeIsOver) {
   EXPECT_EQ(receiver.give(alone.group), OH_LANE_OK);
 }
 
-// What no sender writes is the receive's to find.
+// The receive, not the probe, detects lengths that no sender writes.
 TEST(DeviceProbeTest, ALengthAsLargeAsItCanBe) {
   TwoSides sides;
   Alone alone;

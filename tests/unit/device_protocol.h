@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of include/onehop/detail share: accesses of memory with random delays in between,
-// and waits that leave the processor to others.
+// Shared by the tests of include/onehop/detail: memory accesses with random delays in between, and
+// waits that yield the processor.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace unit {
 
 using namespace onehop::detail;
 
-// Most accesses follow each other at once, some after a while, a few after another thread has run.
+// Most accesses follow at once, some after a delay, a few after a yield.
 struct RandomDelay {
   static Random& random() {
     static std::atomic<uint64_t> threads{0};
@@ -42,7 +42,7 @@ void wait_until(Condition condition) {
   while (!condition()) std::this_thread::yield();
 }
 
-// The patience of a wait that does not give up.
+// A wait policy without a limit.
 struct NeverGiveUp {
   bool over() {
     std::this_thread::yield();
@@ -50,10 +50,10 @@ struct NeverGiveUp {
   }
 };
 
-// An epoch in the middle, and those around its end.
+// An epoch from the middle of the range, and those around its wrap.
 inline constexpr uint8_t kEpochs[] = {1, 100, 254, 255};
 
-// Positions from which a ring's laps soon wrap, or have just begun.
+// Positions shortly before and after the wrap of a ring's lap counter.
 inline std::vector<uint64_t> first_positions(uint32_t shift) {
   uint64_t wrap = uint64_t{1} << 24 << shift;
   return {0, wrap - (uint64_t{1} << shift), wrap - 1, wrap, 3 * wrap - 5};

@@ -46,13 +46,13 @@ TEST(DeviceSignalsTest, AWaitThatGivesUpTakesNothing) {
   EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_OK) << "signals belong to no lane";
 }
 
-// Three ranks, each a group of two threads, of which one has two ranks to wait for if the group is
-// one thread.
+// Three ranks, each a group of two threads, in which one thread waits for two ranks if the group
+// has only one.
 TEST(DeviceSignalsTest, ABarrierOfRanksHoldsAllOfThem) {
   constexpr uint32_t kRanks = 3;
   constexpr uint64_t kRounds = 200;
   for (uint32_t threads : {1u, 2u}) {
-    TwoSides pairs[kRanks];  // of the ranks (0, 1), (0, 2), (1, 2)
+    TwoSides pairs[kRanks];  // for the pairs of ranks (0, 1), (0, 2), (1, 2)
     oh_comm_handle comms[kRanks] = {};
     auto join = [&](uint32_t a, uint32_t b, TwoSides& pair) {
       comms[a].ranks[b] = pair.handle(0);
@@ -107,7 +107,7 @@ TEST(DeviceSignalsTest, ThereIsNoSuchSlot) {
   EXPECT_EQ(wait_signal<Delayed>(sides.handle(1), alone.group, kSignalSlots, 1), OH_LANE_RANGE);
 }
 
-// What another wait has taken may be more than we have seen arrive.
+// Another wait may have taken more than this thread has seen arrive.
 TEST(DeviceSignalsTest, MoreTakenThanSeenIsNoSignal) {
   TwoSides sides({.timeout_ns = kShort});
   Alone alone;
@@ -178,8 +178,8 @@ TEST(DeviceSignalsTest, TheHostEndsLoopsThatRead) {
   EXPECT_EQ(count, 0u);
 }
 
-// One signaller, one who takes: a reader never sees more than one signal, for the next one comes
-// when the last was taken.
+// One signaller, one waiter: a reader never sees more than one signal, since the next one is sent
+// after the last one was taken.
 TEST(DeviceSignalsTest, AReaderNeverSeesMoreThanThereWas) {
   constexpr uint64_t kRounds = 2000;
   TwoSides sides;
@@ -242,7 +242,7 @@ TEST(DeviceSignalsTest, SeveralWaitersAndSignallersOfASlot) {
   EXPECT_EQ(sides.signals(1).taken[2], 6 * kRounds);
 }
 
-// What all threads of a group have stored before a signal is there for all that waited for it.
+// Stores by all threads of a group before a signal are visible to every thread that waited for it.
 TEST(DeviceSignalsTest, ASignalComesBehindWhatTheGroupStored) {
   constexpr uint64_t kRounds = 400;
   constexpr uint32_t kThreads = 3;

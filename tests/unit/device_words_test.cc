@@ -65,7 +65,7 @@ TEST(DeviceWordsTest, WhatFitsIsWhatTheOtherSideIsThroughWith) {
   EXPECT_FALSE(fits(3, 0, 1, kMostCount));
 }
 
-// A late store of an earlier epoch hides what was there, but never looks valid.
+// A late store of an earlier epoch overwrites the word, but never looks valid.
 TEST(DeviceWordsTest, ALateStoreOfAnEarlierEpochIsNothing) {
   for (uint8_t epoch : kEpochs) {
     uint64_t word = 0;
@@ -82,7 +82,7 @@ TEST(DeviceWordsTest, ALateStoreOfAnEarlierEpochIsNothing) {
   }
 }
 
-// Two threads hand one plain buffer to and fro: a count that is seen brings what came before it.
+// Two threads pass one plain buffer back and forth: the stores before a count are visible with it.
 TEST(DeviceWordsTest, WhatCameBeforeACountIsThereWithIt) {
   constexpr uint64_t kRounds = 3000;
   constexpr uint64_t kSize = 8;
@@ -111,7 +111,7 @@ TEST(DeviceWordsTest, WhatCameBeforeACountIsThereWithIt) {
   EXPECT_EQ(wrong, 0u);
 }
 
-// The same by one fence and two words, whichever of them is looked at.
+// The same with one fence and two words, whichever is read.
 TEST(DeviceWordsTest, AFenceOrdersForBothWordsBehindIt) {
   constexpr uint64_t kRounds = 2000;
   uint64_t buffer = 0;

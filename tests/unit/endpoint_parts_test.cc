@@ -26,7 +26,7 @@ class EndpointPartsTest : public ::testing::Test {
     one_->close();
     other_->close();
   }
-  // Writes to a region of the other endpoint, from the beginning.
+  // Writes to a region of the other endpoint, from its start.
   Status put(const RemoteTarget& target, Bytes bytes) {
     Request request;
     unit::prepare(&request, OpKind::kPut, *one_, bytes.data(), bytes.size(), 0);
@@ -70,7 +70,7 @@ TEST_F(EndpointPartsTest, NothingIsWrittenIntoARegionThatIsGone) {
   EXPECT_TRUE(is_ok(other_->memory().deregister(*region, in_time())));
   EXPECT_TRUE(fails_with(put(target, Bytes(100, 7)), OH_ERR_RETIRED));
   EXPECT_EQ(memory_, Bytes(1000));
-  // Its place is used again, under another version.
+  // Its index is reused with another version.
   const std::shared_ptr<RegionRecord> next =
       *other_->memory().register_region(memory_.data(), memory_.size());
   EXPECT_EQ(next->index, region->index);
@@ -100,7 +100,7 @@ TEST_F(EndpointPartsTest, MemoryThatIsNotMappedIsNoRegion) {
   mapping->reset();
   const char* text = "not all mapped";
   EXPECT_TRUE(fails_with(one_->memory().register_region(base, 4096), OH_ERR_FAULT, text));
-  // It ends behind what is mapped, or behind all addresses.
+  // It ends beyond the mapped memory, or beyond the address space.
   EXPECT_TRUE(fails_with(one_->memory().register_region(memory_.data(), uint64_t{1} << 46),
                          OH_ERR_FAULT, text));
   EXPECT_TRUE(

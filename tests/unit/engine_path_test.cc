@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EnginePath on the fake driver, within one process: the region is reached by its address.
+// EnginePath on the fake driver, within one process: the region is accessed by its address.
 #include "path/engine/engine_path.h"
 
 #include "device/batch_plan.h"
@@ -45,7 +45,7 @@ class EnginePathTest : public GpuTest {
     GpuTest::TearDown();
   }
 
-  // `count` blocks of `size` bytes, every other one of that size.
+  // Returns `count` blocks of `size` bytes, that far apart, with other offsets on each side.
   std::vector<Block> blocks(size_t count, uint64_t size) const {
     std::vector<Block> made;
     for (size_t i = 0; i < count; ++i) {
@@ -110,7 +110,7 @@ TEST_F(EnginePathTest, ABlockOutsideOfWhatIsMappedIsRefused) {
   EXPECT_TRUE(fails_with(path_->copy({true, {&part, 1}, 8}), OH_ERR_RANGE));
 }
 
-// The failure is told when nothing that was enqueued before it is under way.
+// The failure is reported once no earlier enqueued copy is in flight.
 TEST_F(EnginePathTest, AFailureToEnqueueIsTold) {
   fill();
   ASSERT_EQ(fake.fail("cuMemcpyAsync", 1, cuda::kInvalidValue), 0);

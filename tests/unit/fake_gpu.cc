@@ -58,7 +58,7 @@ std::string text_of(const FakeCudaCounts& c) {
   char all[] = "--gtest_also_run_disabled_tests";
   char brief[] = "--gtest_brief=1";
   char* arguments[] = {program.data(), filter.data(), all, brief, nullptr};
-  // Without our share of the tests, and our report.
+  // Without GoogleTest's sharding and report settings of the parent.
   std::vector<std::string> variables = {std::string(kChildText) + "=" + text};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (!std::string_view(*entry).starts_with("GTEST_")) variables.emplace_back(*entry);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fake CUDA driver as the unit tests use it: two devices, and memory of every kind.
+// The fake CUDA driver in the unit tests: two devices, and memory of every kind.
 //
 // Threading: any thread.
 #pragma once
@@ -26,7 +26,7 @@ struct TestFunctions {
 
 namespace unit {
 
-// The driver, with the entry points that allocate, and with what the fake tells beyond CUDA.
+// The driver with the entry points that allocate, and the fake's controls.
 struct FakeGpu : oh::cuda::TestFunctions {
   const oh::cuda::Driver* driver = nullptr;
 #define OH_UNIT_CONTROL(X) \
@@ -63,14 +63,14 @@ struct FakeGpu : oh::cuda::TestFunctions {
 
 std::string text_of(const FakeCudaCounts& counts);
 
-// Runs a disabled test of this program in a new process, which gets `text` in its environment and
-// the descriptors as kFirstFd and on. Whether it succeeded. (CUDA does not survive fork().)
+// Runs a disabled test of this program in a new process, with `text` in its environment and the
+// descriptors as kFirstFd and up. Returns whether it succeeded. (CUDA does not survive fork().)
 constexpr int kFirstFd = 100;
 constexpr char kChildText[] = "ONEHOP_UNIT_CHILD";
 ::testing::AssertionResult run_child(const std::string& test, const std::string& text,
                                      const std::vector<oh::UniqueFd>& fds);
 
-// A test on device 0; ends with as many driver objects as it began with.
+// A test on device 0; it must leave as many driver objects as it found.
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -85,20 +85,20 @@ class GpuTest : public ::testing::Test {
     EXPECT_EQ(text_of(fake.now()), before_);
   }
   uint64_t calls(const char* symbol) const { return fake.calls(symbol); }
-  // All that `stream` has was done.
+  // Waits until `stream` has completed all its work.
   ::testing::AssertionResult finish(oh::cuda::Stream stream) const {
     oh::cuda::Enter enter(*gpu);
     oh::cuda::Code code = fake.driver->stream_synchronize(stream);
     if (code == oh::cuda::kSuccess) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << "cuStreamSynchronize: " << code;
   }
-  // Work of `stream` on `memory` that does not end before fake.release(stream).
+  // Enqueues work of `stream` on `memory` that completes only after fake.release(stream).
   void hold(oh::cuda::Stream stream, oh::cuda::DevicePtr memory) const {
     ASSERT_EQ(fake.hold(stream), 0);
     oh::cuda::Enter enter(*gpu);
     ASSERT_EQ(fake.driver->memset8_async(memory, 3, 16, stream), oh::cuda::kSuccess);
   }
-  // The same; an operation has to wait for it.
+  // The same; returns the After of an operation that must wait for the work.
   oh::After behind_held(oh::cuda::Stream stream, oh::cuda::DevicePtr memory) const {
     hold(stream, memory);
     oh::Result<oh::cuda::Event> behind = gpu->event_behind(stream);

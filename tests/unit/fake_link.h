@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A link that has a channel and nothing else, for tests of what moves bytes.
+// A link that has only a channel, for tests of classes that move bytes.
 //
 // Threading: one thread.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace unit {
 
-// Takes frames while it has room.
+// Accepts frames while it has room.
 class FakeChannel final : public oh::Channel {
  public:
   bool push(const oh::Frame& frame) override {
@@ -38,14 +38,14 @@ class FakeChannel final : public oh::Channel {
   }
 
   bool room = true;
-  uint64_t part = UINT64_MAX;  // payload of a frame of a longer message
-  uint64_t returned = 0;       // credit that the other side has returned
+  uint64_t part = UINT64_MAX;  // payload size of each frame of a longer message
+  uint64_t returned = 0;       // credit that the peer has returned
   uint64_t given_back = 0;     // credit that this side has returned
   std::vector<oh::Frame> frames;
-  std::deque<oh::Bytes> payloads;  // of all frames
+  std::deque<oh::Bytes> payloads;  // payloads of all frames
 };
 
-// The layers above do nothing, and count.
+// The layers above, which only count calls.
 class FakeOwner final : public oh::LinkOwner {
  public:
   void serve() override { ++serves; }
@@ -65,7 +65,7 @@ struct FakeLink {
     link.channel = std::move(made);
     link.outbox.attach(channel);
   }
-  // What the link wants polled.
+  // Returns the number of operations that the link wants polled.
   int polled() const { return static_cast<int>(completions.polled().load()); }
 
   FakeOwner owner;

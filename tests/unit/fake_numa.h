@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FakeNuma: a host with NUMA nodes that are not there. Files of /sys and a thread's CPUs are what
-// the test says; what is asked of the kernel is kept and done, or fails.
+// FakeNuma: a host with simulated NUMA nodes. Files of /sys and thread affinities are set by the
+// test; requests to the kernel are recorded and applied to the simulation, or fail.
 //
 // Threading: any thread; the settings are made before.
 #pragma once
@@ -33,14 +33,14 @@ class FakeNuma final : public oh::Os {
   ~FakeNuma() override { oh::os_replace(former_); }
 
   std::map<std::string, std::string> files;
-  std::string allowed = "0-7";  // of every thread at first
+  std::string allowed = "0-7";  // initial affinity of every thread
   int affinity_error = 0;
   int mbind_error = 0;
 
   void add_node(int node, const std::string& list) {
     files["/sys/devices/system/node/node" + std::to_string(node) + "/cpulist"] = list + "\n";
   }
-  // The CPUs that threads were moved to, in order.
+  // Returns the CPU lists that threads were moved to, in order.
   std::vector<std::string> moves() const {
     std::lock_guard lock(mutex_);
     return moves_;
@@ -49,7 +49,7 @@ class FakeNuma final : public oh::Os {
     std::lock_guard lock(mutex_);
     return placed_;
   }
-  // As if the program itself had done it to this thread.
+  // Sets the affinity as if the program itself had set it for this thread.
   void set(const std::string& list) {
     std::lock_guard lock(mutex_);
     now_[this_thread()] = cpus(list);

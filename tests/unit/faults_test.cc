@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each call to the operating system fails once at each of its uses, during the whole life of a
-// link: endpoints are created, connect, exchange, and close. Whatever fails: the life ends, with
-// success by another way or with a status that says what happened; nothing hangs, nothing leaks.
+// Fails each operating system call once at each of its uses, during the whole life of a link:
+// endpoints are created, connect, exchange, and close. Every life must end, with success over
+// another path or with a status that names the cause; nothing hangs or leaks.
 #include <errno.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ enum class Way { kUnix, kTcp, kUcx, kWithin };
 
 Deadline soon() { return Deadline::after(3 * kSecond); }
 
-// Moves both ends on until both requests have ended, or the time is over, which ends them.
+// Progresses both ends until both requests have ended; at the deadline it ends them.
 Status finish_both(Endpoint& a, Request* first, Endpoint& b, Request* second) {
   Deadline deadline = soon();
   while (!(first->ended() && second->ended()) && !deadline.passed()) {
@@ -55,7 +55,7 @@ Status exchange(Endpoint& a, Peer& to_b, Endpoint& b, Peer& to_a, size_t size) {
   return {};
 }
 
-// A put into shared memory, which is handed over on the socket.
+// A put into shared memory, whose descriptor is passed over the socket.
 Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   struct Owned {
     explicit Owned(void* memory) : data(memory) {}
@@ -82,7 +82,7 @@ Status put_shared(Endpoint& a, Peer& to_b, Endpoint& b) {
   return b.memory().deregister(*region, soon());
 }
 
-// The whole life.
+// The whole life of a link.
 Status live(Way way) {
   Config config = unit::config_with({{"ONEHOP_INTERFACE", "127.0.0.1"},
                                      {"ONEHOP_HELLO_TIMEOUT", "1"},
@@ -91,7 +91,7 @@ Status live(Way way) {
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> a, Endpoint::create(config, {}));
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Endpoint> b, Endpoint::create(config, {}));
   Address address = b->own_address();
-  // As if it were another process: over the sockets.
+  // Marks the address as another process's, to connect over the sockets.
   if (way != Way::kWithin) address.process[0] ^= 1;
   if (way == Way::kTcp || way == Way::kUcx) {
     address.unix_name.clear();
@@ -149,7 +149,7 @@ constexpr Kind kKinds[] = {
     {Call::getrandom, EIO},
 };
 
-// What may be said about a failed call: never that the peer broke the protocol, which it did not.
+// Whether the status may follow from a failed call: never a protocol error by the peer.
 bool is_clear(const Status& status) {
   static const std::set<oh_status> clear = {
       OH_ERR_SYSTEM,      OH_ERR_PEER_LOST,  OH_ERR_LINK,    OH_ERR_UNREACHABLE, OH_ERR_REFUSED,
@@ -180,7 +180,7 @@ TEST_P(FaultsTest, EveryCallMayFailAtEachOfItsUses) {
       failed += !status.ok();
       EXPECT_TRUE(is_clear(status)) << call_name(kind.call) << " " << n << ": "
                                     << status_name(status.code()) << ": " << status.text();
-      // Calls that threads make while they wait have no end: some of their uses are enough.
+      // Calls that waiting threads make are unbounded: some of their uses suffice.
       if (n >= uses) break;
     }
   }
@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, FaultsTest,
                          ::testing::Values(Way::kUnix, Way::kTcp, Way::kUcx, Way::kWithin),
                          name_of);
 
-// The same life with sockets that take and give a few bytes only, and are interrupted all the time.
+// The same life with sockets that move only a few bytes at a time, and continual interrupts.
 TEST_P(FaultsTest, ShortReadsAndWritesAndInterruptsChangeNothing) {
   FaultyOs faulty;
   faulty.limit_io(1021);
@@ -207,7 +207,7 @@ TEST_P(FaultsTest, ShortReadsAndWritesAndInterruptsChangeNothing) {
   EXPECT_TRUE(is_ok(live(GetParam())));
 }
 
-// No call of a kind works any more: the error is that of the first who needs it.
+// A kind of call always fails: the error is that of the first caller that needs it.
 TEST(BrokenOsTest, WhatNeverWorksIsSaid) {
   size_t before = unit::open_fds();
   for (Call call :
@@ -220,8 +220,8 @@ TEST(BrokenOsTest, WhatNeverWorksIsSaid) {
   }
 }
 
-// Where it can be done without, it is: over the socket without shared memory, in two copies without
-// process_vm_readv, without TCP on one host.
+// Alternatives are used where they exist: the socket without shared memory, two copies without
+// process_vm_readv, a Unix socket without TCP on one host.
 TEST(BrokenOsTest, WhatCanBeDoneWithoutIs) {
   const size_t before = unit::open_fds();
   for (Call call : {Call::memfd_create, Call::process_vm_readv, Call::pidfd_open, Call::setsockopt,
@@ -230,12 +230,12 @@ TEST(BrokenOsTest, WhatCanBeDoneWithoutIs) {
     faulty.arm(call, 0, EPERM, /*forever=*/true);
     EXPECT_TRUE(is_ok(live(Way::kUnix))) << call_name(call);
     EXPECT_TRUE(faulty.fired()) << call_name(call);
-    // The sockets of the process, too: the next endpoint makes its own.
+    // Including the process's sockets: the next endpoint creates its own.
     EXPECT_TRUE(unit::fds_come_back_to(before)) << call_name(call);
   }
 }
 
-// The socket's file goes with the last endpoint, also when its creation fails half-way.
+// The last endpoint removes the socket's file, also if its own creation fails half-way.
 TEST(BrokenOsTest, NoFileIsLeftInTheSocketFolder) {
   for (Call call : {Call::bind, Call::listen, Call::epoll_ctl, Call::socket, Call::mmap}) {
     for (uint64_t n = 0; n < 8; ++n) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FaultyOs: an operating system that fails the n-th use of a call with a chosen error, moves fewer
-// bytes than it was asked to, or is interrupted all the time. Everything else is the real one.
+// bytes than requested, or interrupts calls continually. All other calls are real.
 //
-// Threading: any thread; faults are armed before the calls that they are meant for.
+// Threading: any thread; faults are armed before the calls that they target.
 #pragma once
 
 #include <errno.h>
@@ -43,7 +43,7 @@ inline const char* call_name(Call call) {
   return kNames[static_cast<size_t>(call)];
 }
 
-// Never destroyed: a thread of the library may be inside of one of its calls at any time.
+// Never destroyed: a thread of the library may be in one of its calls at any time.
 class FaultySystem final : public oh::Os {
  public:
   static FaultySystem& instance() {
@@ -160,7 +160,7 @@ class FaultySystem final : public oh::Os {
     return fault ? fault : Os::epoll_create();
   }
   int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) override {
-    // Taking a descriptor off cannot fail but for bugs.
+    // Removing a descriptor can only fail because of a bug.
     int fault = operation == EPOLL_CTL_DEL ? 0 : hit(Call::epoll_ctl);
     return fault ? fault : Os::epoll_ctl(epoll, operation, fd, event);
   }
@@ -197,7 +197,7 @@ class FaultySystem final : public oh::Os {
   }
 
  private:
-  // Zero, or what the call is to return.
+  // Returns zero, or the error that the call fails with.
   int hit(Call call) {
     uint64_t use = uses_[static_cast<size_t>(call)].fetch_add(1);
     if (static_cast<int>(call) != call_.load()) return 0;
@@ -207,7 +207,7 @@ class FaultySystem final : public oh::Os {
   }
   int storm() {
     uint64_t every = storm_.load();
-    // Scattered, so that of calls in turn not always the same one is served.
+    // Pseudo-random, so that among alternating calls not always the same one succeeds.
     uint64_t mixed = (storms_.fetch_add(1) + 1) * 0x9e3779b97f4a7c15ULL;
     mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ULL;
     mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebULL;
@@ -232,7 +232,7 @@ class FaultySystem final : public oh::Os {
   std::atomic<uint64_t> storms_{0};
 };
 
-// Stands in for the operating system as long as it exists.
+// Replaces the operating system during its lifetime.
 class FaultyOs {
  public:
   FaultyOs() {
@@ -248,8 +248,8 @@ class FaultyOs {
   FaultyOs(const FaultyOs&) = delete;
   FaultyOs& operator=(const FaultyOs&) = delete;
 
-  // From now on, fails the n-th use (from 0) of `call` with `error_number`, and those behind it too
-  // where `forever` says so.
+  // Makes the n-th use (from 0) of `call` from now on fail with `error_number`; with `forever`, all
+  // later uses too.
   void arm(Call call, uint64_t n, int error_number, bool forever = false) {
     system_.arm(call, n, error_number, forever);
   }
@@ -257,9 +257,9 @@ class FaultyOs {
   bool fired() const { return system_.fired(); }
   uint64_t uses(Call call) const { return system_.uses(call); }
 
-  // Socket calls move at most this many bytes; 0: no limit.
+  // Limits the bytes that a socket call moves; 0: no limit.
   void limit_io(size_t bytes) { system_.limit_io(bytes); }
-  // All but one in n of the calls that wait or move bytes are interrupted; 0: none.
+  // Interrupts all but one in n of the calls that wait or move bytes; 0: none.
   void interrupt_all_but(uint64_t n) { system_.interrupt_all_but(n); }
 
  private:

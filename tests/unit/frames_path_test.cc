@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FramesPath at both ends of a link: what one side pushes the other one gets when the test says so.
+// FramesPath at both ends of a link: the test decides when pushed frames arrive.
 #include "path/frames/frames_path.h"
 
 #include "unit/path_side.h"
@@ -16,7 +16,7 @@ struct Side : PathSide {
 
 class FramesPathTest : public PathTest<Side> {
  protected:
-  // OneSided knows which operation an answer is for.
+  // OneSided looks up the operation of a reply.
   Status answer() {
     for (const Frame& frame : target_.take_frames()) {
       OH_RETURN_IF_ERROR(initiator_.path.on_answer(operation_, frame));
@@ -93,7 +93,7 @@ TEST_F(FramesPathTest, ARetiredRegionEndsWhatIsServed) {
   target_.path.retire(*region_);
   EXPECT_TRUE(target_.path.idle());
   EXPECT_TRUE(is_ok(answer()));
-  // OneSided would forget the operation with the first of its two refusals.
+  // OneSided would drop the operation at the first of its two rejections.
   ASSERT_FALSE(initiator_.ends.empty());
   EXPECT_EQ(initiator_.ends.front().code(), OH_ERR_RETIRED);
 }
@@ -113,13 +113,13 @@ TEST_F(FramesPathTest, BytesThatNobodyAskedForBreakTheProtocol) {
   EXPECT_TRUE(initiator_.ends.empty());
 }
 
-// A put that is half on the wire is broken off, so that another one can follow.
+// A put that has been sent in part is aborted, so that another one can follow.
 TEST_F(FramesPathTest, ACancelledPutIsBrokenOff) {
   prepare(OpKind::kPut);
   EXPECT_TRUE(initiator_.path.push(operation_));
   std::vector<Frame>& frames = initiator_.frames();
   ASSERT_FALSE(frames.empty());
-  // As if only half of the first block had found room.
+  // As if only half of the first block had been sent.
   frames.resize(1);
   frames.front().payload_size = 150;
   operation_.block = 0;

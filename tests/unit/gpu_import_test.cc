@@ -36,7 +36,8 @@ Bytes from_hex(const std::string& text) {
 
 class GpuImportTest : public GpuMemoryTest {
  protected:
-  // A child maps it, finds `bytes` at its start, writes their inverse, and breaks every call.
+  // A child maps the memory, finds `bytes` at its start, writes their inverse, and makes every call
+  // fail once.
   void check_in_child(const GpuExport& there, const Bytes& bytes);
 };
 
@@ -100,7 +101,7 @@ TEST_F(GpuImportTest, ManyThreadsShareOneMapping) {
     EXPECT_EQ(imports.size(), 1u);
   }
   EXPECT_EQ(imports.close_unused(), 1u);
-  // A number stands for one piece of memory.
+  // A number identifies one piece of memory.
   std::vector<UniqueFd> fds;
   for (const UniqueFd& fd : there->fds) fds.emplace_back(dup(fd.get()));
   Result<std::shared_ptr<ImportedBlock>> block =
@@ -115,7 +116,7 @@ TEST_F(GpuImportTest, ManyThreadsShareOneMapping) {
   drop(vmm);
 }
 
-// The child's half of check_in_child().
+// The child's part of check_in_child().
 TEST_F(GpuImportTest, DISABLED_ChildImports) {
   const char* text = getenv(unit::kChildText);
   ASSERT_NE(text, nullptr);
@@ -137,11 +138,11 @@ TEST_F(GpuImportTest, DISABLED_ChildImports) {
     }
     return imports.open(gpu, Id{1}, number, *record, std::move(copies));
   };
-  ASSERT_TRUE(is_ok(open()));  // the fake driver opens its session at the first use
+  ASSERT_TRUE(is_ok(open()));  // the fake driver opens its session on first use
   EXPECT_EQ(imports.close_unused(), 1u);
   const std::string before = unit::text_of(fake.now());
   const size_t descriptors = unit::open_fds();
-  // Every call fails once, on every use.
+  // Each call fails once, at each of its uses.
   int failures = 0;
   for (const char* call :
        {"cuIpcOpenMemHandle_v2", "cuMemGetAllocationGranularity", "cuMemAddressReserve",
@@ -172,7 +173,7 @@ TEST_F(GpuImportTest, DISABLED_ChildImports) {
     ASSERT_NE(there, nullptr);
     const auto address = reinterpret_cast<uint64_t>(there);
     EXPECT_EQ(fake.bytes_at(address, bytes.size()), bytes);
-    // By the copy engine, from here to there.
+    // By the copy engine, from local memory to the mapping.
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(~byte);
     DevicePtr local = allocate(bytes.size());
     ASSERT_TRUE(fake.write(local, bytes));
@@ -181,19 +182,19 @@ TEST_F(GpuImportTest, DISABLED_ChildImports) {
     EXPECT_TRUE(finish(stream));
     gpu->give_stream(stream);
     free(local);
-    // What was imported is not exported again.
+    // Imported memory is not exported again.
     std::shared_ptr<const GpuExport> again = exported(address, 8);
     ASSERT_TRUE(again);
     exports.retire(pointer(address), 8);
   }
-  EXPECT_EQ(imports.size(), 1u);  // waits
+  EXPECT_EQ(imports.size(), 1u);  // waits until it can be unmapped
   EXPECT_EQ(imports.close_unused(), 1u);
   EXPECT_EQ(imports.close_unused(), 0u);
   EXPECT_EQ(imports.size(), 0u);
   EXPECT_EQ(unit::text_of(fake.now()), before);
   EXPECT_EQ(unit::open_fds(), descriptors);
   if (record->chunks[0].kind == ChunkKind::kCudaIpc) {
-    // A length that the handle does not have.
+    // A length that differs from the handle's.
     record->length += 4096 * kMiB;
     record->chunks[0].length = record->length;
     EXPECT_TRUE(fails_with(open(), OH_ERR_PROTOCOL, "announced"));
@@ -223,7 +224,7 @@ TEST_F(GpuImportTest, AnotherProcessMapsCudaMalloc) {
 
 TEST_F(GpuImportTest, AnotherProcessMapsVmmPieces) {
   Vmm vmm = make_vmm(3, 3);
-  // In the first two pieces.
+  // In the first two chunks.
   std::shared_ptr<const GpuExport> there = exported(vmm.address, vmm.reserved);
   ASSERT_TRUE(there);
   EXPECT_EQ(there->record.chunks.size(), 3u);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests of device memory: memory of every kind on the fake driver's device 0.
+// For tests of device memory: memory of every kind on the fake driver's device 0.
 //
 // Threading: one thread.
 #pragma once
@@ -17,7 +17,7 @@ inline constexpr uint64_t kMiB = 1 << 20;
 
 inline void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
-// VMM memory: pieces in one reservation; `handle_types` of them all.
+// VMM memory: chunks in one reservation, all with `handle_types`.
 struct Vmm {
   oh::cuda::DevicePtr address = 0;
   uint64_t reserved = 0;
@@ -67,7 +67,7 @@ class GpuMemoryTest : public GpuTest {
               oh::cuda::kSuccess);
     vmm.mapped[index] = false;
   }
-  // Of `places` pieces, all but `hole` mapped.
+  // Maps all of `places` chunks except chunk `hole`.
   Vmm make_vmm(size_t places, size_t hole, int handle_types = oh::cuda::kHandleTypePosixFd) {
     oh::cuda::Enter enter(*gpu);
     Vmm vmm;
@@ -93,7 +93,7 @@ class GpuMemoryTest : public GpuTest {
     EXPECT_EQ(fake.driver->vmm_unreserve(vmm.address, vmm.reserved), oh::cuda::kSuccess);
   }
 
-  // Memory of a pool that exports.
+  // Allocates from an exportable pool.
   oh::cuda::DevicePtr pool_memory(uint64_t size, oh::cuda::MemoryPool* pool) {
     oh::cuda::Enter enter(*gpu);
     oh::cuda::PoolProps props{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device memory: what a pointer is, and how it is exported.
+// Device memory: classification of pointers, and export.
 #include "memory/gpu_memory.h"
 
 #include <unistd.h>
@@ -49,7 +49,7 @@ TEST_F(GpuMemoryTest, ClassifiesEveryKind) {
   EXPECT_NE(device->buffer_id, 0u);
   EXPECT_TRUE(fails_with(classify(driver, pointer(memory + 100), 1 << 30), OH_ERR_FAULT, "beyond"));
   free(memory);
-  // The driver does not know it any more, or knows that it is gone.
+  // The driver does not know the address any more, or knows that it was freed.
   Result<MemoryFacts> freed = classify(driver, pointer(memory), 16);
   EXPECT_TRUE(!freed.ok() || freed->placement == Placement::kHost);
   EXPECT_TRUE(fails_with(exports.find(driver, pointer(memory), 16), OH_ERR_FAULT, "freed"));
@@ -101,7 +101,7 @@ TEST_F(GpuMemoryTest, MemoryThatWasFreedIsAnotherExport) {
   ASSERT_TRUE(second);
   EXPECT_NE(second->number, first->number);
   EXPECT_EQ(exports.find(first->number), nullptr);
-  // Noticed by find(), told by the next sweep.
+  // find() detects it, and the next sweep reports it.
   EXPECT_THAT(exports.sweep(*fake.driver), ElementsAre(first->number));
   free(again);
   EXPECT_THAT(exports.sweep(*fake.driver), ElementsAre(second->number));
@@ -157,7 +157,7 @@ TEST_F(GpuMemoryTest, VmmMemoryIsWalkedPieceByPiece) {
   EXPECT_EQ(two->fds.size(), 2u);
   EXPECT_EQ(two->buffer_ids.size(), 2u);
   EXPECT_EQ(exported(vmm.address + 2 * vmm.piece, 100), two);
-  // The other piece of it is remapped: that is noticed only where it matters.
+  // Its other chunk is remapped: that is detected only when that chunk is used.
   {
     Enter enter(*gpu);
     unmap_piece(vmm, 1);
@@ -209,7 +209,7 @@ TEST_F(GpuMemoryTest, AFailedVmmExportLeavesNothing) {
   drop(vmm);
 }
 
-// In a process of its own, which has no context afterwards.
+// In a process of its own, which loses its context.
 TEST_F(GpuMemoryTest, DISABLED_ChildLosesItsContext) {
   DevicePtr memory = allocate(4096);
   Stream stream = *gpu->take_stream();

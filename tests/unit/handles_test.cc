@@ -31,7 +31,7 @@ TEST(UniqueFdTest, ClosesOnceAndOnlyItsOwn) {
   fd.reset();
   EXPECT_FALSE(is_open(number));
   EXPECT_FALSE(fd.valid());
-  // Somebody else's now: a second reset leaves it alone.
+  // The number has a new owner: a second reset must not close it.
   UniqueFd other = some_fd();
   EXPECT_EQ(other.get(), number);
   fd.reset();
@@ -116,7 +116,7 @@ TEST(MappingTest, RefusesWhatIsNoMemory) {
   EXPECT_FALSE(Mapping::of_fd(file.get(), 4096, false).ok());
 }
 
-// Shrinks and seals a file just after its size was asked for, as a hostile peer would.
+// Shrinks and seals a file just after its size was read, as a hostile peer would.
 class Shrinking : public Os {
  public:
   Shrinking() { former_ = os_replace(this); }

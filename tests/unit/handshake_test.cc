@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who gets in, and who does not. strangers_test.cc has those who do not even try.
+// Which clients are accepted and which rejected. strangers_test.cc tests connections without a
+// hello.
 #include "control/handshake.h"
 
 #include <errno.h>
@@ -75,14 +76,14 @@ TEST(HandshakeTest, TheInitiatorRefusesAnAcceptorWithAnotherKey) {
   EXPECT_EQ(server.acceptor->offers.load(), 0);
 }
 
-// A client that knows the protocol, step by step.
+// A client that follows the protocol, step by step.
 struct Client {
   explicit Client(const HelloServer& server) : socket(server.stranger()) {}
   Status send_hello(const Bytes& bytes) {
     hello = bytes;
     return socket.send(static_cast<uint8_t>(Hello::kHello), hello);
   }
-  // The acceptor's answer to our hello, up to its MAC.
+  // Returns the acceptor's reply to our hello, up to its MAC.
   Bytes receive_proof() {
     Result<MessageSocket::Message> proof = socket.receive_until(in_time(), "the proof");
     EXPECT_TRUE(is_ok(proof));
@@ -101,7 +102,7 @@ struct Client {
   Status send_offer(const Bytes& bytes) {
     return socket.send(static_cast<uint8_t>(Hello::kOffer), bytes);
   }
-  // What the acceptor says next: a refusal, or success for an answer.
+  // Returns the acceptor's next message: a refusal, or success.
   Status verdict() {
     OH_ASSIGN_OR_RETURN(MessageSocket::Message message,
                         socket.receive_until(in_time(), "an answer"));
@@ -137,7 +138,7 @@ TEST(HandshakeTest, TheAcceptorRefusesAnInitiatorWithAnotherKey) {
   EXPECT_EQ(server.acceptor->offers.load(), 0);
 }
 
-// Everything that was right once is wrong the next time, because the acceptor's nonce is another.
+// A proof that was valid once is invalid the next time, since the acceptor's nonce differs.
 TEST(HandshakeTest, AReplayedProofIsRefused) {
   HelloServer server;
   Client first(server);
@@ -152,7 +153,7 @@ TEST(HandshakeTest, AReplayedProofIsRefused) {
   EXPECT_TRUE(fails_with(second.verdict(), OH_ERR_AUTH));
 }
 
-// The acceptor's own MAC, thrown back at it, does not authenticate.
+// The acceptor's own MAC, reflected, does not authenticate a client.
 TEST(HandshakeTest, AReflectedProofIsRefused) {
   HelloServer server;
   Client client(server);
@@ -217,14 +218,14 @@ TEST(HandshakeTest, AnInitiatorThatLeavesBeforeItConfirmsLeavesNothing) {
   EXPECT_TRUE(unit::eventually([&] { return server.acceptor->links_alive.load() == 0; }));
 }
 
-// Without it, nobody could tell whose user is at the other end: then nobody gets in.
+// Without the address or the credentials the user at the other end is unknown, and is rejected.
 TEST(HandshakeTest, WhoeverCannotBeIdentifiedIsNotLetIn) {
   for (Call call : {Call::getpeername, Call::getsockopt}) {
     HelloServer server;
     FaultyOs faulty;
-    faulty.arm(call, 0, ENOBUFS);  // the server may ask as soon as it is called
+    faulty.arm(call, 0, ENOBUFS);  // the server may query as soon as it accepts
     Client client(server);
-    // The refusal may be there, and the connection closed, before the hello is sent.
+    // The refusal may arrive, and the connection close, before the hello is sent.
     (void)client.send_hello(good_hello(server)).ok();
     EXPECT_TRUE(fails_with(client.verdict(), OH_ERR_REFUSED, "ENOBUFS")) << call_name(call);
     EXPECT_TRUE(faulty.fired());
@@ -240,7 +241,7 @@ TEST(RefusalTest, GoesRoundAndKeepsItsCode) {
                          OH_ERR_REFUSED, large.substr(0, 1024)));
 }
 
-// Anybody who answers at an address may refuse: its text goes to logs, terminals and Python.
+// Any process that listens at an address may refuse; its text goes to logs, terminals and Python.
 TEST(RefusalTest, TheTextIsMadePrintable) {
   Status status = decode_refusal(encode_refusal(error(OH_ERR_AUTH, "\xff\x1b[2J\n\u20ac")));
   EXPECT_TRUE(fails_with(status, OH_ERR_AUTH, "the other side refused: \\xff\\x1b[2J\\x0a\u20ac"));
@@ -251,7 +252,7 @@ TEST(RefusalTest, TheTextIsMadePrintable) {
   EXPECT_EQ(status.text(), "the other side refused: " + std::string(1023, 'x'));
 }
 
-// What is wrong with its endpoint says nothing about ours; and no code that we do not know gets to
+// A fault of the other endpoint must not look like a local one, and unknown codes must not reach
 // the caller.
 TEST(RefusalTest, OnlyCodesThatAreOursToTellComeThrough) {
   for (int code : {-41, -40, -42, -43, -44, 1, 99, -200, -100000}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connect whose hello the other side cuts short is tried again.
+// A connect is retried if the acceptor cuts its hello short.
 #include <limits.h>
 #include <poll.h>
 
@@ -25,13 +25,15 @@ class HelloRetryTest : public ::testing::Test {
                                                      {"ONEHOP_SOCKET_DIR", folder_.path()}}),
                                   {});
     address_ = endpoint_->own_address();
-    // As if it were another process; its own socket is the path, behind the one that turns away.
+    // Marks the address as another process's. Its real socket is the path; the abstract name, tried
+    // first, belongs to the socket that turns callers away.
     address_.process = *random_id();
     address_.unix_name = "onehop-unit-" + id_text(*random_id());
   }
   ~HelloRetryTest() override { endpoint_->close(); }
 
-  // Turns away so many, with a word or without, and is gone then. The socket that it accepts at.
+  // Turns away `count` connections, with or without a message, and closes. Returns the listening
+  // socket.
   int turn_away(int count, bool tell) {
     listening_ = std::move(*listen_on(SocketAddress::unix_abstract(address_.unix_name)));
     const int listening = listening_.get();
@@ -70,7 +72,7 @@ TEST_F(HelloRetryTest, WhoIsToldToComeAgainDoes) {
   EXPECT_EQ(turned_away_.load(), 20);
 }
 
-// As an acceptor of another version does, or one whose word got lost.
+// As by an acceptor of another version, or when its message is lost.
 TEST_F(HelloRetryTest, AHangUpIsTriedAgain) {
   turn_away(5, /*tell=*/false);
   EXPECT_TRUE(is_ok(connect(in_time())));

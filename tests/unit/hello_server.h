@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A listener with one acceptor behind it, for tests of the hello and of strangers.
+// A listener with one acceptor, for tests of the hello and of unexpected clients.
 #pragma once
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 namespace unit {
 
-// What became of one offer.
+// The outcome of one offer.
 struct Arrived {
   oh::Bytes greeting;
   oh::Bytes offer;
@@ -48,7 +48,7 @@ class TestAcceptor : public oh::Acceptor {
     return std::unique_ptr<oh::IncomingLink>(std::move(link));
   }
 
-  oh::Status refusal;  // set before anybody connects
+  oh::Status refusal;  // set before any client connects
   std::promise<Arrived> confirmed;
   std::atomic<int> offers{0};
   std::atomic<int> links_alive{0};
@@ -94,8 +94,9 @@ struct HelloServer {
     other.unix_name.clear();
     return other;
   }
-  // A connection that has said nothing yet. Made without the seam, so that only the server's calls
-  // meet a fault that is armed already: it may look at the connection as soon as it is there.
+  // A connection that has sent nothing yet. It bypasses the fault-injecting OS layer, so that only
+  // the server's calls hit a fault that is already armed: the server may read from the connection
+  // at once.
   oh::MessageSocket stranger() const {
     oh::SocketAddress to = oh::SocketAddress::unix_abstract(address.unix_name);
     oh::UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -112,7 +113,7 @@ struct HelloServer {
 
 inline oh::Deadline in_time() { return oh::Deadline::after(20 * oh::kSecond); }
 
-// The whole hello of a client with this address.
+// Runs the whole hello of a client with this address.
 inline oh::Status say_hello(const oh::Address& address, oh::Initiator* initiator) {
   const oh::Crypto& crypto = **oh::Crypto::open("");
   OH_RETURN_IF_ERROR(initiator->start(address, crypto, oh::as_bytes("the initiator"), in_time()));

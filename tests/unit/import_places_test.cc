@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where regions are in the table that kernels read, as thousands of them come and go.
+// The entries of regions in the table that kernels read, while thousands of regions come and go.
 #include "lane/import_places.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class Table {
   alignas(64) uint64_t words_[8 + 4 * kPlaces] = {};
 };
 
-// Accesses of a look-up of so many entries, on the host; and one for the table's size.
+// Accesses of a look-up that checks `entries` entries, on the host; plus one for the table's size.
 constexpr uint64_t accesses_of(uint64_t entries) { return 6 * entries + 1; }
 
 uint64_t accesses_to_miss(Table& table, uint64_t number) {
@@ -72,7 +72,7 @@ uint64_t accesses_to_miss(Table& table, uint64_t number) {
   return Count::accesses;
 }
 
-// As exports are numbered: one after the other, the oldest goes.
+// As exports are numbered: consecutively, and the oldest is removed first.
 TEST(ImportPlacesTest, ALookUpStaysShortAfterThousandsHaveGone) {
   constexpr uint64_t kLive = 100;
   Table table;
@@ -85,7 +85,7 @@ TEST(ImportPlacesTest, ALookUpStaysShortAfterThousandsHaveGone) {
   for (uint64_t number = 4'900; number < 5'000; ++number) {
     ASSERT_EQ(table.find(number), Table::base_of(number));
   }
-  // None of them is there, and each place has been used.
+  // None of them is in the table, and each entry has been used.
   for (uint64_t number = 10'000; number < 10'000 + kPlaces; ++number) {
     const uint64_t place = number & (kPlaces - 1);
     const bool taken = place >= (4'900 & (kPlaces - 1)) || place < (5'000 & (kPlaces - 1));
@@ -125,7 +125,8 @@ TEST(ImportPlacesTest, AnyOrderOfComingAndGoing) {
   }
 }
 
-// All of one place: those beyond a look-up's reach are left out, and find a place when others go.
+// All hash to one entry: those beyond a look-up's reach are left out, and are added when others are
+// removed.
 TEST(ImportPlacesTest, NoneLiesBeyondTheReachOfALookUp) {
   Table table;
   auto number = [](uint64_t i) { return 7 + i * kPlaces; };
@@ -133,7 +134,7 @@ TEST(ImportPlacesTest, NoneLiesBeyondTheReachOfALookUp) {
   EXPECT_FALSE(table.add(number(kMostLooks)));
   EXPECT_EQ(table.find(number(kMostLooks)), 0u);
   EXPECT_EQ(table.find(number(kMostLooks - 1)), Table::base_of(number(kMostLooks - 1)));
-  // All behind it move up by one.
+  // All entries behind it move up by one.
   EXPECT_EQ(table.remove(number(0)), kMostLooks);
   EXPECT_TRUE(table.add(number(kMostLooks)));
   for (uint64_t i = 1; i <= kMostLooks; ++i) {
@@ -150,7 +151,7 @@ TEST(ImportPlacesTest, WhatIsKnownIsNotAddedAndWhatIsNotIsNotRemoved) {
   EXPECT_EQ(places.add({14, 1, 2})->place, 7u);
   EXPECT_EQ(places.add({22, 1, 2})->place, 0u) << "behind the end of the table";
   EXPECT_TRUE(places.remove(30).empty());
-  // An entry at its own place stays there.
+  // An entry at its own hash position does not move.
   EXPECT_EQ(places.add({1, 1, 2})->place, 1u);
   const std::vector<ImportPlaces::Write> writes = places.remove(6);
   ASSERT_EQ(writes.size(), 3u);
@@ -162,7 +163,7 @@ TEST(ImportPlacesTest, WhatIsKnownIsNotAddedAndWhatIsNotIsNotRemoved) {
   EXPECT_EQ(writes[2].entry.number, 0u);
 }
 
-// While entries move, a look-up finds the right one or none.
+// While entries move, a look-up finds the right entry or none.
 TEST(ImportPlacesTest, SeveralLookWhileEntriesMove) {
   Table table;
   auto number = [](uint64_t i) { return 3 + i * kPlaces; };

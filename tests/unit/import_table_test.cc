@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of a Lanes on the fake GPU.
+// The import table of a Lanes on the fake GPU.
 #include "lane/import_table.h"
 
 #include <unistd.h>
@@ -37,7 +37,7 @@ class ImportTableTest : public unit::GpuTest {
     unit::GpuTest::TearDown();
   }
   ImportTable& table() { return lanes->imports(); }
-  // What kernels find in the table.
+  // The regions that kernels find in the table.
   std::vector<uint64_t> numbers() const {
     const uint64_t entries = lanes->slab()->address() + kernels::kImportsAt +
                              offsetof(onehop::detail::ImportTable, entries);
@@ -55,7 +55,7 @@ class ImportTableTest : public unit::GpuTest {
   std::unique_ptr<Lanes> lanes;
 };
 
-// No sender holds a lane, so one look is enough.
+// No sender holds a lane, so one check suffices.
 TEST_F(ImportTableTest, MemoryIsReleasedAfterNoSenderUsesIt) {
   auto memory = std::make_shared<int>(1);
   const std::weak_ptr<int> alive = memory;
@@ -68,7 +68,7 @@ TEST_F(ImportTableTest, MemoryIsReleasedAfterNoSenderUsesIt) {
   EXPECT_TRUE(alive.expired());
 }
 
-// A sender looks at nothing while it puts, so a half that fails meanwhile is still its own.
+// A sender checks nothing while it puts, so a half that fails meanwhile still belongs to it.
 TEST_F(ImportTableTest, AHalfThatFailsIsStillItsHolders) {
   using namespace onehop::detail;
   constexpr uint32_t kLane = 3;
@@ -101,7 +101,7 @@ TEST_F(ImportTableTest, AHalfThatFailsIsStillItsHolders) {
   EXPECT_TRUE(alive.expired());
 }
 
-// Others may have the memory that a launch needs, for a while.
+// Another user may temporarily hold the memory that a launch needs.
 TEST_F(ImportTableTest, WhatCouldNotBeWrittenIsWrittenBeforeMemoryIsReleased) {
   auto memory = std::make_shared<int>(1);
   const std::weak_ptr<int> alive = memory;
@@ -117,7 +117,7 @@ TEST_F(ImportTableTest, WhatCouldNotBeWrittenIsWrittenBeforeMemoryIsReleased) {
   EXPECT_EQ(numbers(), std::vector<uint64_t>{8});
 }
 
-// Nothing tells of senders any more, and none runs.
+// The GPU reports no senders any more, and none runs.
 TEST_F(ImportTableTest, OnALostGpuAllIsReleased) {
   auto memory = std::make_shared<int>(1);
   const std::weak_ptr<int> alive = memory;

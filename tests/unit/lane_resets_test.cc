@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LaneResets: two sides of a link within the process, on the fake GPU.
+// LaneResets: both sides of a link within the process, on the fake GPU.
 #include "lane/lane_resets.h"
 
 #include "unit/stream_side.h"
@@ -35,11 +35,11 @@ class LaneResetsTest : public StreamSideTest {
     other_.reset();
     StreamSideTest::TearDown();
   }
-  // Whether that many resets of the lane have ended.
+  // Whether `count` resets of the lane have ended, and none is in progress.
   static bool has_count(const Side& side, uint64_t count) {
     return side.resets.count(kLane) == count && !side.resets.is_resetting(kLane);
   }
-  // The other side says that it is ready for an epoch.
+  // Delivers the peer's message that it is ready for an epoch.
   Status hear_ready(Side& side, uint32_t lane, uint8_t epoch) {
     Bytes bytes;
     Writer writer(bytes);
@@ -74,7 +74,7 @@ TEST_F(LaneResetsTest, BothSidesBeginTheNextEpochTogether) {
   }
 }
 
-// Who asks for it has not seen that another thread's has ended.
+// The caller that requests it has not seen that another thread's reset has ended.
 TEST_F(LaneResetsTest, AResetThatHasEndedMeanwhileIsNotRepeated) {
   one_->resets.reset(kLane, 0);
   ASSERT_TRUE(eventually([&] { return has_count(*one_, 1) && has_count(*other_, 1); }));
@@ -83,9 +83,9 @@ TEST_F(LaneResetsTest, AResetThatHasEndedMeanwhileIsNotRepeated) {
   EXPECT_TRUE(has_count(*one_, 1));
 }
 
-// Kernels of ours may still be at the lane of a side that is not ready.
+// Local kernels may still use the lane while a side is not ready.
 TEST_F(LaneResetsTest, ASideWaitsForTheOther) {
-  other_->peer.reset();  // it hears nothing, and says nothing
+  other_->peer.reset();  // it neither receives nor sends
   one_->resets.reset(kLane, 0);
   await_watcher();
   EXPECT_TRUE(one_->resets.is_resetting(kLane));
@@ -95,7 +95,7 @@ TEST_F(LaneResetsTest, ASideWaitsForTheOther) {
   EXPECT_TRUE(eventually([&] { return has_count(*one_, 1); }));
 }
 
-// The other side is through with this reset, and has begun one more.
+// The peer has finished this reset, and has begun the next.
 TEST_F(LaneResetsTest, AnEarlyWordBeginsTheNextReset) {
   other_->peer.reset();
   one_->resets.reset(kLane, 0);
@@ -105,8 +105,8 @@ TEST_F(LaneResetsTest, AnEarlyWordBeginsTheNextReset) {
   EXPECT_EQ(onehop::detail::epoch_of(sender(*one_)), 3);
 }
 
-// A kernel of the application's holds a half: the lane is taken from it once all has ended that the
-// GPU had to do.
+// An application's kernel holds a half: the lane is taken from it once the GPU has completed all
+// its work.
 TEST_F(LaneResetsTest, AHalfThatIsHeldIsTakenOnceTheGpuHasBeenIdle) {
   ASSERT_TRUE(eventually([&] {
     Result<bool> open = one_->lanes->is_open();

@@ -20,7 +20,7 @@ class LanesTest : public unit::GpuTest {
   }
 };
 
-// No lane's memory overlaps another's, and what a wide lane has grows with the slab.
+// The memory of lanes does not overlap, and a wide lane's memory grows with the slab.
 TEST(SlabTest, TheLanesOfEverySizeOfSlabLieApart) {
   using namespace kernels;
   for (uint64_t slab : {kLeastSlab, kLeastSlab + 1, 6144 * kKiB, kWideSlab - 1, kWideSlab,
@@ -54,7 +54,8 @@ TEST(SlabTest, TheLanesOfEverySizeOfSlabLieApart) {
   EXPECT_EQ(lane_place(262144 * kKiB, 15).chunk_shift, 17u);
 }
 
-// Within a process kernels of one side may write into the other's memory when that one closes.
+// Within a process one side's kernels may still write into the other side's memory when that
+// closes.
 TEST_F(LanesTest, ASlabStaysWhileTheOtherSideHasIt) {
   std::unique_ptr<Lanes> one = make();
   std::unique_ptr<Lanes> other = make();
@@ -68,7 +69,7 @@ TEST_F(LanesTest, ASlabStaysWhileTheOtherSideHasIt) {
   EXPECT_TRUE(slab.expired());
 }
 
-// As a kernel of the application's that has ended with the half: nothing stays behind (TearDown).
+// As an application's kernel that ended while it held the half: nothing leaks (TearDown checks).
 TEST_F(LanesTest, ASlabIsGivenBackThoughAKernelHasLeftAHalfTaken) {
   std::unique_ptr<Lanes> lanes = make();
   ASSERT_TRUE(lanes);
@@ -87,7 +88,8 @@ TEST_F(LanesTest, ASlabIsGivenBackThoughAKernelHasLeftAHalfTaken) {
   EXPECT_TRUE(slab.expired());
 }
 
-// Others may have the memory that a launch needs, for a while: nothing stays behind (TearDown).
+// Another user may temporarily hold the memory that a launch needs: nothing leaks (TearDown
+// checks).
 TEST_F(LanesTest, ASlabIsGivenBackThoughALaunchFails) {
   std::unique_ptr<Lanes> lanes = make();
   ASSERT_TRUE(lanes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer sent before it was lost: whole messages can still be received, in order and without a
-// gap.
+// Messages that a peer sent before it was lost: complete messages can still be received, in order
+// and without a gap.
 #include <cstring>
 
 #include "fuzz/victim.h"
@@ -20,7 +20,7 @@ class LastWords : public ::testing::Test {
  protected:
   LastWords() : ring_(*victim_.segment()) {}
 
-  // A message of so many bytes, of which some come with this frame.
+  // A message of `length` bytes, of which `payload` bytes arrive with this frame.
   void say(FrameType type, uint64_t tag, uint64_t length, uint8_t byte = 0, size_t payload = 0) {
     const Bytes bytes(payload, byte);
     Frame frame;
@@ -39,7 +39,8 @@ class LastWords : public ::testing::Test {
     victim_.progress();
     ASSERT_TRUE(fails_with(victim_.peer().usable(), OH_ERR_PEER_LOST));
   }
-  // What a receive that is posted now gets: the byte of a message, or -1 and the status.
+  // Returns the result of a receive that is posted now: the byte of a message, or -1 and the
+  // status.
   int receive(uint64_t tag, bool any_source = false) {
     Bytes into(1000, 0xee);
     Request request;
@@ -86,7 +87,7 @@ TEST_F(LastWords, NothingIsReceivedInPlaceOfAMessageThatWasOnlyAnnounced) {
   EXPECT_TRUE(fails_with(status_, OH_ERR_PEER_LOST));
   EXPECT_EQ(receive(1, /*any_source=*/true), -1);
   EXPECT_TRUE(fails_with(status_, OH_IN_PROGRESS));
-  // Tags have nothing to do with each other.
+  // Tags are independent of each other.
   EXPECT_EQ(receive(2), 3);
 }
 
@@ -100,7 +101,7 @@ TEST_F(LastWords, NothingIsReceivedInPlaceOfAMessageThatCameInPart) {
   EXPECT_EQ(receive(OH_ANY_TAG), 3);
 }
 
-// The receive that had it has failed, and the next one gets the next.
+// The receive that had it has failed, and the next receive gets the next message.
 TEST_F(LastWords, AReceiveThatFailedHadItsMessage) {
   Bytes into(1000);
   Request request;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which launches on a half of a lane wait for the one before: those of another stream, whatever its
-// handle is.
+// Which launches on a half of a lane wait for the previous one: those of another stream, whatever
+// its handle.
 #include "lane/launch_turn.h"
 
 #include <optional>
@@ -24,7 +24,7 @@ class LaunchTurnTest : public unit::GpuTest {
     second.reset();
     GpuTest::TearDown();
   }
-  // How many waits for an event a launch on the stream takes.
+  // Returns the number of event waits that a launch on the stream enqueues.
   uint64_t waits_of(cuda::Stream stream) { return waits_of(stream, *gpu); }
   uint64_t waits_of(cuda::Stream stream, cuda::Gpu& on) {
     const uint64_t before = calls("cuStreamWaitEvent");
@@ -66,7 +66,7 @@ TEST_F(LaunchTurnTest, AStreamWaitsForAnotherAndNotForItself) {
   EXPECT_EQ(waits_of(other), 1u);
   EXPECT_EQ(waits_of(other), 0u);
   EXPECT_EQ(waits_of(nullptr), 1u);
-  EXPECT_EQ(waits_of(reinterpret_cast<cuda::Stream>(1)), 0u);  // the same: the legacy one
+  EXPECT_EQ(waits_of(reinterpret_cast<cuda::Stream>(1)), 0u);  // the legacy default stream, too
   EXPECT_EQ(waits_of(one), 1u);
   destroy(one);
   destroy(other);
@@ -104,7 +104,7 @@ TEST_F(LaunchTurnTest, OneEventIsBehindAllHalvesOfALaunch) {
   destroy(one);
 }
 
-// A half that goes on alone leaves the other one its event.
+// A half that continues alone leaves the shared event to the other half.
 TEST_F(LaunchTurnTest, AHalfWaitsForItsOwnLaunchAlone) {
   const cuda::Stream one = make_stream();
   const cuda::Stream two = make_stream();
@@ -124,7 +124,7 @@ TEST_F(LaunchTurnTest, AHalfWaitsForItsOwnLaunchAlone) {
   destroy(two);
 }
 
-// What can fail does so before the launch.
+// Operations that can fail are done before the launch.
 TEST_F(LaunchTurnTest, TheEventIsThereBeforeTheLaunch) {
   const cuda::Stream one = make_stream();
   {
@@ -136,7 +136,7 @@ TEST_F(LaunchTurnTest, TheEventIsThereBeforeTheLaunch) {
   destroy(one);
 }
 
-// It is over when the GPU is through with all, or another launch of its stream is.
+// Such a launch is over when the GPU is idle, or a later launch of its stream has ended.
 TEST_F(LaunchTurnTest, ALaunchWithoutAnEventBehindItEndsWithTheWorkOfTheGpu) {
   const cuda::Stream one = make_stream();
   Result<cuda::DoneWord> word = gpu->take_word();
@@ -163,7 +163,7 @@ TEST_F(LaunchTurnTest, ALaunchWithoutAnEventBehindItEndsWithTheWorkOfTheGpu) {
   destroy(one);
 }
 
-// A stream's launches share one event, and the driver is not asked whether they are over.
+// A stream's launches share one event, and the driver is not queried for each.
 TEST_F(LaunchTurnTest, LaunchesWithoutTurnsAreOverWhenAllAre) {
   constexpr uint64_t kMany = 300;
   const cuda::Stream one = make_stream();
@@ -185,7 +185,7 @@ TEST_F(LaunchTurnTest, LaunchesWithoutTurnsAreOverWhenAllAre) {
   destroy(one);
 }
 
-// Each is asked for a few times, however many streams there have been.
+// Each is queried a few times, however many streams there have been.
 TEST_F(LaunchTurnTest, LaunchesOfStreamsThatAreGoneAreForgotten) {
   constexpr uint64_t kMany = 100;
   Launches apart;
@@ -202,7 +202,7 @@ TEST_F(LaunchTurnTest, LaunchesOfStreamsThatAreGoneAreForgotten) {
   EXPECT_TRUE(apart.are_over());
 }
 
-// A stream that goes on without a turn leaves the half that it has used its event.
+// A stream that continues without a turn leaves its event to the half that it used.
 TEST_F(LaunchTurnTest, AHalfDoesNotWaitForLaterLaunchesWithoutTurns) {
   const cuda::Stream one = make_stream();
   Result<cuda::DoneWord> word = gpu->take_word();
@@ -225,7 +225,7 @@ TEST_F(LaunchTurnTest, AHalfDoesNotWaitForLaterLaunchesWithoutTurns) {
   destroy(one);
 }
 
-// A question that fails says nothing of the launch.
+// A query that fails does not tell whether the launch has ended.
 TEST_F(LaunchTurnTest, AFailedQueryEndsNoLaunch) {
   const cuda::Stream one = make_stream();
   EXPECT_EQ(waits_of(one), 0u);
@@ -236,7 +236,7 @@ TEST_F(LaunchTurnTest, AFailedQueryEndsNoLaunch) {
   destroy(one);
 }
 
-// A driver before CUDA 12.0, and one that fails to answer.
+// A driver before CUDA 12.0, and one whose query fails.
 TEST_F(LaunchTurnTest, WhereTheDriverCannotTellEachLaunchWaits) {
   static cuda::Driver* const old = [] {
     auto* made = new cuda::Driver(*unit::FakeGpu::get().driver);
@@ -251,7 +251,7 @@ TEST_F(LaunchTurnTest, WhereTheDriverCannotTellEachLaunchWaits) {
   EXPECT_EQ(waits_of(stream), 1u);
   ASSERT_EQ(fake.fail("cuStreamGetId", 1, cuda::kNotSupported), 0);
   EXPECT_EQ(waits_of(stream), 1u);
-  EXPECT_EQ(waits_of(stream), 1u);  // the one before is not known
+  EXPECT_EQ(waits_of(stream), 1u);  // the previous stream is unknown
   EXPECT_EQ(waits_of(stream), 0u);
   destroy(stream);
 }

@@ -114,7 +114,7 @@ TEST(PoolTest, HandsOutDistinctObjectsThatStay) {
     for (Counted* object : all) pool.release(object);
     EXPECT_EQ(pool.in_use(), 0u);
     int made = Counted::alive;
-    // The working set is there: nothing is made any more.
+    // The working set has been allocated: nothing more is created.
     for (int round = 0; round < 10; ++round) {
       std::vector<Counted*> again;
       for (int i = 0; i < 1000; ++i) {

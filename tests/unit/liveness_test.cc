@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Liveness, with the test at the other end of the control socket.
+// Liveness, with the test as the peer at the control socket.
 #include "link/liveness.h"
 
 #include "unit/fake_link.h"
@@ -23,7 +23,7 @@ class LivenessTest : public ::testing::Test {
   }
   ~LivenessTest() override { connection_->close({}, Deadline::after(0)); }
 
-  // The next message that we have sent.
+  // Returns the next message that this side has sent.
   Bytes hear(Control type) {
     Result<MessageSocket::Message> message =
         there_.receive_until(Deadline::after(20 * kSecond), "a message");
@@ -85,7 +85,7 @@ TEST_F(LivenessTest, ThePeerThatAnswersNothingHasNoSignOfLife) {
       [&] { return liveness_->text().find("no sign of life for 0.") != std::string::npos; }));
 }
 
-// In the segment it is seen at once, without a question.
+// It is visible in the segment at once, without a probe.
 TEST_F(LivenessTest, ASegmentShowsWhatBothSidesWaitFor) {
   std::unique_ptr<Segment> segment = std::move(*Segment::create(/*shared=*/false));
   std::unique_ptr<Segment> alias = Segment::alias(*segment);

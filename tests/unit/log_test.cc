@@ -20,7 +20,7 @@ std::string contents(const std::string& path) {
   return text.str();
 }
 
-// The log's file is chosen once in a process, so each test has one of its own.
+// The log's file is chosen once per process, so each test runs in its own process.
 TEST(LogTest, WritesWholeLinesOfItsLevelAndAbove) {
   unit::TempDir dir;
   std::string path = dir.path() + "/log";
@@ -38,7 +38,7 @@ TEST(LogTest, WritesWholeLinesOfItsLevelAndAbove) {
   EXPECT_EQ(text.find("once"), text.rfind("once")) << text;
 }
 
-// A misspelt variable has no effect: it is said once, with the name that was meant.
+// A misspelt variable has no effect: it is reported once, with the name that was probably meant.
 TEST(LogTest, UnknownVariablesAreNamedOnceWithTheNearest) {
   unit::TempDir dir;
   std::string path = dir.path() + "/log";
@@ -89,7 +89,7 @@ TEST(LogTest, ThreadsDoNotTearEachOthersLines) {
   EXPECT_EQ(count, 800u);
 }
 
-// A file that cannot be written is said, on standard error, where the lines go then.
+// An unwritable file is reported on standard error, which then gets the lines.
 TEST(LogTest, AFileThatCannotBeOpenedIsSaid) {
   unit::TempDir dir;
   std::string said = dir.path() + "/stderr";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that lies about blocks that cross as one message: it writes nowhere but into them, and may
-// lose its link.
+// A peer that lies about blocks that are sent as one message: it writes only into these blocks, and
+// may lose its link.
 #include <algorithm>
 
 #include "fuzz/victim.h"
@@ -22,7 +22,7 @@ class LyingAboutRuns : public ::testing::Test {
     const ByteView bytes(victim_.region().base, victim_.region().length);
     EXPECT_EQ(std::count(bytes.begin(), bytes.end(), 5), written_);
   }
-  // Of a run of blocks {offset, length}, each of two words.
+  // A run of blocks {offset, length}, each encoded in two words.
   void ask(FrameType type, uint64_t length, const std::vector<uint64_t>& blocks,
            uint64_t op = kName) {
     frame_ = {};
@@ -43,7 +43,7 @@ class LyingAboutRuns : public ::testing::Test {
     frame_.address = at;
     say(Bytes(size, 5));
   }
-  // The answer to a get of ours, or what is said of one.
+  // The reply to a local get, or a frame about one.
   void answer(FrameType type, uint64_t tag, uint64_t length, uint64_t op) {
     frame_ = {};
     frame_.type = type;
@@ -67,7 +67,7 @@ class LyingAboutRuns : public ::testing::Test {
     victim_.progress();
   }
   ::testing::AssertionResult lost() { return fails_with(victim_.peer().usable(), OH_ERR_PROTOCOL); }
-  // Nothing but a get of the other side gives a name where nothing of ours is under way.
+  // Without local operations in flight, only a get by the peer adds an entry.
   bool serves_a_get() {
     bool any = false;
     victim_.peer().link().ops.for_each([&](const Request*) { any = true; });
@@ -136,14 +136,14 @@ TEST_F(LyingAboutRuns, AnswersThatNobodyAskedFor) {
   answer(FrameType::kRts, kName, 10, kName);
   EXPECT_TRUE(unmoved());
   victim_.post_one_sided(/*put=*/true, 100, false, /*to_device=*/true);
-  // The run's name comes behind the operation's.
+  // The run's name follows the operation's.
   answer(FrameType::kAck, 0, 0, kName | 1);  // too early
   EXPECT_TRUE(unmoved());
   answer(FrameType::kRts, kName | 1, 100, kName);
   EXPECT_TRUE(lost());
 }
 
-// An operation ends by its runs alone, which know it: what is said of its own name is no end.
+// An operation ends by its runs alone: a frame with its own name does not end it.
 TEST_F(LyingAboutRuns, TheNameOfTheOperation) {
   victim_.post_one_sided(/*put=*/true, 100, false, /*to_device=*/true);
   answer(FrameType::kAck, 0, 0, kName);

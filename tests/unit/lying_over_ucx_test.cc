@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that lies over UCX, where bytes go straight into receives before their frames are handled:
-// it writes into no buffer that was given back, and loses its link. What UCX would call is called
-// here, so nothing is sent.
+// A peer that lies over UCX, where bytes are written into receives before their frames are handled:
+// it cannot write into a released buffer, and loses its link. The test calls UCX's callbacks, so
+// nothing is sent.
 #include <algorithm>
 #include <cstring>
 
@@ -65,7 +65,7 @@ class LyingOverUcx : public ::testing::Test {
                                                 Operations::Force::kGiveUp);
   }
 
-  // What comes over UCX waits in the inbox for progress().
+  // Frames that arrive over UCX wait in the inbox for progress().
   void come(uint32_t sequence, FrameType type, ByteView body, ByteView data, uint8_t flags = 0) {
     const UcxHead head{0, sequence, cell_word(kKey, type, flags, 0)};
     Bytes header(sizeof(head));
@@ -80,7 +80,7 @@ class LyingOverUcx : public ::testing::Test {
     come(next_++, frame.type, {reinterpret_cast<const uint8_t*>(&body), sizeof(body)},
          Bytes(frame.payload_size, byte));
   }
-  // Is never put in place.
+  // Such a message is never written in place.
   void come_small(uint8_t byte, size_t size) {
     Bytes body(sizeof(kTag) + size, byte);
     std::memcpy(body.data(), &kTag, sizeof(kTag));
@@ -111,7 +111,7 @@ class LyingOverUcx : public ::testing::Test {
   }
   ::testing::AssertionResult unmoved() { return is_ok(victim_->peer().usable()); }
 
-  // A receive is in place and has the first half of its message; another message comes before.
+  // A receive is in place and has the first half of its message; another message overtakes it.
   void overtake(const Frame* announced) {
     post(first_);
     announced ? come(*announced) : come_small(4, 10);
@@ -157,7 +157,7 @@ TEST_F(LyingOverUcx, AnAnnouncedMessageThatOvertakes) {
   overtake(&frame);
 }
 
-// It would be taken back for ever.
+// The receive would be taken back for ever.
 TEST_F(LyingOverUcx, AnEpochWhoseMessagesGoOn) {
   post(first_);
   Frame epoch = named(FrameType::kEpoch, 0);
@@ -170,7 +170,7 @@ TEST_F(LyingOverUcx, AnEpochWhoseMessagesGoOn) {
   EXPECT_TRUE(fails_with(first_.request.status, OH_ERR_PROTOCOL));
 }
 
-// A message is taken back, and no epoch follows: its receive would have the number of the next one.
+// A message is withdrawn, and no epoch follows: its receive would have the number of the next one.
 TEST_F(LyingOverUcx, AMessageThatIsTakenBackWithoutAnEpoch) {
   post(first_);
   come(named(FrameType::kRts, kName));
@@ -189,7 +189,7 @@ TEST_F(LyingOverUcx, AMessageThatIsTakenBackWithoutAnEpoch) {
   EXPECT_TRUE(unmoved());
 }
 
-// Not a lie: the first message waits in the inbox, the second is in place. Neither is lost.
+// Not a lie: the first message waits in the inbox, the second is in place. Neither may be lost.
 TEST_F(LyingOverUcx, ADeadlineTakesNobodysMessage) {
   post(first_);
   post(second_);
@@ -204,7 +204,7 @@ TEST_F(LyingOverUcx, ADeadlineTakesNobodysMessage) {
   EXPECT_TRUE(unmoved());
 }
 
-// The rest of the first one does not come: the deadline ends it nevertheless.
+// The rest of the first message does not arrive: the deadline ends its receive all the same.
 TEST_F(LyingOverUcx, ADeadlineEndsWhatHasBegun) {
   post(first_);
   post(second_);
@@ -221,7 +221,7 @@ TEST_F(LyingOverUcx, ADeadlineEndsWhatHasBegun) {
   EXPECT_TRUE(second_.holds(4));
 }
 
-// Another thread may still take receives back while the link ends.
+// Another thread may still revoke receives while the link ends.
 TEST_F(LyingOverUcx, NothingIsExpectedOnceAllIsForbidden) {
   uint8_t* to = first_.bytes.data();
   channel_->targets().revoke_all();
@@ -238,7 +238,7 @@ TEST_F(LyingOverUcx, NothingIsExpectedOnceAllIsForbidden) {
   EXPECT_TRUE(first_.holds(0xee));
 }
 
-// One message is withheld, and whatever follows it would have to be kept.
+// One message is withheld, and all later messages would have to be kept.
 TEST_F(LyingOverUcx, WhatIsWithheldHasABound) {
   Frame frame = named(FrameType::kPut, kName);
   const Bytes payload(1 << 20, 3);

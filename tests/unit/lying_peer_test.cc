@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that lies loses its link and nothing more. Each test is one lie; the fuzzer of the same
-// name tries many at once. The sanitizers see what an assertion cannot.
+// A peer that lies loses only its link. Each test is one lie; the fuzzer of the same name tries
+// many in combination. The sanitizers detect errors that no assertion can.
 #include <algorithm>
 
 #include "calls/batch_messages.h"
@@ -21,7 +21,7 @@ constexpr uint64_t kName = uint64_t{1} << 32;
 
 class LyingPeerTest : public ::testing::Test {
  protected:
-  // Behind a segment, both sides reach each other.
+  // With a segment, each side can access the other's memory.
   LyingPeerTest() : victim_(/*segment=*/true, /*reach=*/3), ring_(*victim_.segment()) {}
 
   void say(FrameType type, uint64_t tag, uint64_t length, uint64_t op, size_t payload = 0,
@@ -56,7 +56,7 @@ class LyingPeerTest : public ::testing::Test {
   RingChannel ring_;
 };
 
-// The rest of the first message would find nobody, and its early part nobody to wait for.
+// The rest of the first message would match no receive, and its first part would wait for ever.
 TEST_F(LyingPeerTest, OneNameForTwoMessages) {
   say(FrameType::kEager, 1, 100, kName, 50);
   say(FrameType::kEager, 2, 100, 2 * kName, 50);
@@ -73,7 +73,7 @@ TEST_F(LyingPeerTest, OneNameForTwoAnnouncements) {
   EXPECT_TRUE(is_ok(victim_.peer().usable()));
 }
 
-// More than a sender may send before its receive is known would be memory that it makes us take.
+// More bytes than an eager sender may send would let it exhaust our memory.
 TEST_F(LyingPeerTest, AnEagerMessageThatIsFarTooLong) {
   say(FrameType::kEager, 1, UINT32_MAX, kName, 50);
   EXPECT_TRUE(lost());
@@ -86,8 +86,8 @@ TEST_F(LyingPeerTest, MoreBytesThanWereAnnounced) {
   EXPECT_TRUE(lost());
 }
 
-// The length of our buffer is not read back from where the other side can write.
-// Its receive waits for the end of what was withdrawn, and has no room for as much.
+// The receive waits for the Abort of its withdrawn message, and has no room for that many bytes.
+// Its length must not be read from memory that the peer can write.
 TEST_F(LyingPeerTest, BytesOfAMessageThatWasWithdrawn) {
   Bytes memory(65536, 0xee);
   Request receive;
@@ -98,7 +98,7 @@ TEST_F(LyingPeerTest, BytesOfAMessageThatWasWithdrawn) {
   rts.tag = 1;
   rts.length = 60000;
   rts.op = kName;
-  rts.slot = 5;  // nothing is posted there
+  rts.slot = 5;  // no such slot is posted
   rts.number = 77;
   ASSERT_TRUE(ring_.push(rts));
   victim_.progress();
@@ -108,7 +108,7 @@ TEST_F(LyingPeerTest, BytesOfAMessageThatWasWithdrawn) {
   EXPECT_TRUE(receive.ended());
 }
 
-// The mode of a copy is the peer's word: we have no slab, nor a device.
+// The mode of a copy comes from the peer: there is no local slab, nor a device.
 TEST_F(LyingPeerTest, APartOfASlabThatWeDoNotHave) {
   victim_.post_recv(1, 70000, false);
   TransferSlot* slot = posted_slot();
@@ -144,7 +144,7 @@ TEST_F(LyingPeerTest, AReceiveThatGrows) {
   for (int i = 0; i < 20; ++i) victim_.progress();
 }
 
-// A cursor whose halves wrap around in their sum names a chunk outside of the buffer.
+// A cursor whose halves overflow in their sum names a chunk outside of the buffer.
 TEST_F(LyingPeerTest, ACursorThatWrapsAround) {
   for (uint64_t cursor : {uint64_t{1} << 32 | 0xffffffff, uint64_t{0xffffffff} << 32 | 1,
                           UINT64_MAX, uint64_t{0x80000000} << 32 | 0x80000000}) {
@@ -183,7 +183,7 @@ TEST_F(LyingPeerTest, StatusesThatDoNotExist) {
   EXPECT_EQ(slot_status(slot_word(1, SlotState::kDone) | uint64_t{0xda} << 16), OH_ERR_PROTOCOL);
 }
 
-// What goes by slots ends when they do, whatever is said of the operation's name.
+// An operation over slots ends with its slots, whatever a frame with its name says.
 TEST_F(LyingPeerTest, TheNameOfAnOperationBySlots) {
   victim_.post_one_sided(/*put=*/true, 100, false, /*to_device=*/true);
   say(FrameType::kAck, 0, 0, kName);
@@ -200,8 +200,8 @@ TEST_F(LyingPeerTest, ItsOwnDeathIsNoticed) {
 }
 
 // ---- Many names -------------------------------------------------------------------------------
-// What is looked up is found by its key: were all of it walked along for each frame, the watchdog
-// would end these tests.
+// Look-ups use keys: if each frame walked a list of all entries, the watchdog would end these
+// tests.
 
 class ManyNames : public LyingPeerTest {
  protected:
@@ -217,7 +217,7 @@ class ManyNames : public LyingPeerTest {
     frame.aux = aux;
     while (!ring_.push(frame)) work();
   }
-  // Also reads what the victim says.
+  // Also reads the victim's frames.
   void work() {
     victim_.progress();
     Frame frame;
@@ -226,7 +226,7 @@ class ManyNames : public LyingPeerTest {
   void announce(uint64_t first_tag, uint64_t tags) {
     for (uint64_t i = 0; i < kMany; ++i) flood(FrameType::kRts, first_tag + i % tags, kName + i);
   }
-  // How many messages wait for their receives, when all has been heard.
+  // Returns the number of unexpected messages, after all frames were handled.
   size_t early() {
     while (victim_.peer().link().has_frames()) work();
     const std::string text = victim_.peer().describe(nullptr);
@@ -245,7 +245,7 @@ TEST_F(ManyNames, AnnouncementsThatAreTakenBack) {
   EXPECT_TRUE(is_ok(victim_.peer().usable()));
 }
 
-// Those of the library's own tags stand in front of offers.
+// Messages with the library's own tags are queued before offers.
 TEST_F(ManyNames, OffersThatAreTakenBack) {
   announce(MessageBatches::offer_tag(3), 1);
   const uint64_t name = kName + kMany;
@@ -260,7 +260,7 @@ TEST_F(ManyNames, OffersThatAreTakenBack) {
   for (uint64_t i = 0; i < kMany; ++i) {
     flood(FrameType::kAbort, MessageBatches::offer_tag(3), kName + i, kOffer);
   }
-  // Nor is it found with another tag.
+  // Nor is it found under another tag.
   flood(FrameType::kAbort, MessageBatches::offer_tag(4), name, kOffer);
   EXPECT_EQ(early(), kMany + 1);
   flood(FrameType::kAbort, MessageBatches::offer_tag(3), name, kOffer);
@@ -274,7 +274,7 @@ TEST_F(ManyNames, EpochsOfManyTags) {
   EXPECT_TRUE(is_ok(victim_.peer().usable()));
 }
 
-// The name of the message has the highest index there may be.
+// The name of the message has the highest possible index.
 TEST_F(ManyNames, ReceivesThatAreGivenUp) {
   constexpr uint64_t kLast = (1 << 20) - 1;
   for (uint64_t i = 0; i < kMany; ++i) {
@@ -315,7 +315,7 @@ class LyingAboutBatches : public LyingPeerTest {
     ASSERT_TRUE(is_ok(post_batch(victim_.endpoint(), victim_.peer(), &request_, local_, {},
                                  Deadline::after(kSecond))));
   }
-  // The word of the receive's region: what the other side may write.
+  // The word of the receive's region, which the peer may write.
   std::atomic<uint64_t>& word() {
     uint32_t index = 0;
     while (victim_.endpoint().control_page()->region(index).load() !=
@@ -324,7 +324,7 @@ class LyingAboutBatches : public LyingPeerTest {
     }
     return victim_.endpoint().control_page()->region(index);
   }
-  // What becomes of a batch when this is offered for it.
+  // Returns the result of a batch for which the peer makes this offer.
   Status send_into(const Bytes& offer) {
     Frame frame;
     frame.type = FrameType::kEager;
@@ -362,7 +362,8 @@ TEST_F(LyingAboutBatches, AnEndWithoutABeginning) {
   EXPECT_TRUE(fails_with(request_.status, OH_ERR_PROTOCOL));
 }
 
-// The sender has finished, and its last word is still to come: nothing fails on this side alone.
+// The sender has finished, but its last message is still in flight: the receive must not fail on
+// this side alone.
 TEST_F(LyingAboutBatches, AReceiveThatIsWholeIsNotGivenUp) {
   post();
   word().store(whole_word(8, OH_PATH_SHM));
@@ -382,7 +383,7 @@ TEST_F(LyingAboutBatches, AWholeOfMoreThanThereIsRoomFor) {
   EXPECT_TRUE(fails_with(request_.status, OH_ERR_TIMEOUT));
 }
 
-// A large offer that has no slot, to somebody who never asks for its bytes.
+// Large offers without a slot, whose bytes the receiver never requests.
 TEST_F(LyingAboutBatches, OffersThatNobodyReadsDoNotPileUp) {
   fuzz::Victim victim(/*segment=*/true, /*reach=*/0);
   std::vector<uint64_t> nothing(5000, 0);
@@ -395,7 +396,7 @@ TEST_F(LyingAboutBatches, OffersThatNobodyReadsDoNotPileUp) {
   EXPECT_EQ(victim.peer().link().pending_sends, 0u);
 }
 
-// An offer that is taken back while it comes, and a longer one behind it: that one is read.
+// An offer that is withdrawn while it arrives, followed by a longer one, which must be read.
 TEST_F(LyingAboutBatches, OffersThatAreTakenBackMakeWay) {
   say(FrameType::kRts, MessageBatches::offer_tag(3), 70000, kName);
   Request fetch;
@@ -415,7 +416,7 @@ TEST_F(LyingAboutBatches, OffersThatAreTakenBackMakeWay) {
   victim_.peer().close();
 }
 
-// The first offer's slot is taken back before the frame that says so comes.
+// The first offer's slot is withdrawn before the frame about it arrives.
 TEST_F(LyingAboutBatches, OffersAreMeasuredAgainWhenOneIsGone) {
   Frame frame;
   frame.type = FrameType::kRts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matcher: which posted receive a message goes to, without another side.
+// Matcher: which posted receive a message matches, without a peer.
 #include "message/matcher.h"
 
 #include "message/tags.h"
@@ -21,7 +21,7 @@ class MatcherTest : public unit::MessageTest {
     matcher_.insert(&receive);
     return receive;
   }
-  // Posts to the list that all peers share, and offers it nothing.
+  // Posts to the list that all peers share, without offering it any message.
   Request& post_any_source(uint64_t tag) {
     Request& receive = request(OpKind::kRecv, tag, buffer_);
     receive.any_source = true;
@@ -82,7 +82,7 @@ TEST_F(MatcherTest, AnySourceComparesWithReceivesOfThePeer) {
   EXPECT_EQ(match(1), &last);
 }
 
-// The rule of any_source.h: unexpected messages are offered to it first.
+// The rule of any_source.h: unexpected messages are offered to the receive first.
 TEST_F(MatcherTest, AnySourceGetsNothingBeforeItWasOffered) {
   Request& any = post_any_source(1);
   EXPECT_EQ(match(1), nullptr);
@@ -109,7 +109,7 @@ TEST_F(MatcherTest, ACancelledReceiveGetsNothing) {
   EXPECT_EQ(matcher_.posted(), 0u);
 }
 
-// Messages are counted anew in each epoch, of tags without receives when they are used next.
+// Each epoch restarts the counts of messages; tags without receives restart on their next use.
 TEST_F(MatcherTest, AnEpochStartsTheCountsAgain) {
   Request& receive = post(1);
   matcher_.tag_of(1).arrived = 3;

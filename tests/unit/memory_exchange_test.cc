@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MemoryExchange at both ends of a control socket, within this process: the blocks that one side
-// hands over are mapped a second time.
+// MemoryExchange at both ends of a control socket within this process: the blocks that one side
+// sends are mapped a second time.
 #include "link/memory_exchange.h"
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace oh;
 
-// One end; its messages come on the watcher's thread.
+// One end; its messages arrive on the watcher's thread.
 class End final : public ConnectionOwner {
  public:
   End(const std::shared_ptr<Node>& node, UniqueFd socket, Id peer)
@@ -89,7 +89,7 @@ class MemoryExchangeTest : public ::testing::Test {
     EXPECT_TRUE(is_ok(SharedHeap::instance().free(block_->mapping.data())));
   }
   uint8_t* data() const { return block_->mapping.data(); }
-  // The user has mapped the owner's block.
+  // Waits until the user has mapped the owner's block.
   std::shared_ptr<ImportedBlock> comes(uint32_t number) {
     std::shared_ptr<ImportedBlock> found;
     EXPECT_TRUE(eventually([&] { return (found = user_->imported(number)) != nullptr; }));
@@ -112,7 +112,7 @@ TEST_F(MemoryExchangeTest, ABlockIsHandedOverWhenItIsNamedFirst) {
   std::memset(data() + 10, 7, 100);
   EXPECT_EQ(std::memcmp(mapped, data() + 10, 100), 0) << "the same memory";
   EXPECT_FALSE(import->translate(block_->base() + 8192, 1));
-  // The next message is the answer to the question, not the block once more.
+  // The next message is the reply to the request; the block is not sent again.
   EXPECT_EQ(owner_->block_of(data(), 1), block_->number);
   user_->memory.want_block(999);
   EXPECT_TRUE(eventually([&] { return user_->has_failed(999); }));
@@ -131,7 +131,7 @@ TEST_F(MemoryExchangeTest, ABlockComesWhenItIsAskedFor) {
   EXPECT_TRUE(eventually([&] { return user_->mapped == 1; }));
 }
 
-// It may be there the next time.
+// It may exist at the next request.
 TEST_F(MemoryExchangeTest, ABlockThatIsNotThereIsAskedForAgain) {
   const uint32_t number = block_->number + 1;
   user_->memory.ask_for_block(number);
@@ -146,7 +146,7 @@ TEST_F(MemoryExchangeTest, ABlockThatIsNotThereIsAskedForAgain) {
 }
 
 TEST_F(MemoryExchangeTest, ARetiredBlockIsUnmapped) {
-  owner_->memory.retire_block(block_->number);  // the peer does not know it
+  owner_->memory.retire_block(block_->number);  // the peer does not have it
   ASSERT_EQ(owner_->block_of(data(), 1), block_->number);
   const std::weak_ptr<ImportedBlock> import = comes(block_->number);
   owner_->memory.retire_block(block_->number);
@@ -155,7 +155,7 @@ TEST_F(MemoryExchangeTest, ARetiredBlockIsUnmapped) {
   EXPECT_EQ(user_->messages, 2);
 }
 
-// Nothing releases what comes after the end of the link.
+// A block that arrived after the end of the link would never be released.
 TEST_F(MemoryExchangeTest, AClosedLinkMapsNothing) {
   ASSERT_EQ(owner_->block_of(data(), 1), block_->number);
   ASSERT_TRUE(comes(block_->number));
@@ -166,7 +166,7 @@ TEST_F(MemoryExchangeTest, AClosedLinkMapsNothing) {
   EXPECT_FALSE(user_->imported(block_->number));
 }
 
-// Its transfers take another path.
+// The link's transfers then use another path.
 TEST_F(MemoryExchangeTest, WithoutAGpuNoDeviceMemoryIsMapped) {
   const uint32_t number = GpuExports::kNumberBit | 5;
   ExportRecord record;
@@ -188,7 +188,7 @@ TEST_F(MemoryExchangeTest, MalformedMessagesBreakTheProtocol) {
       << "the rest of nothing";
   Bytes bytes;
   Writer writer(bytes);
-  writer.u32(5);  // no number of device memory
+  writer.u32(5);  // not a number of device memory
   writer.u32(0);
   EXPECT_TRUE(fails_with(user_->memory.on_export(bytes, {}, /*first=*/true), OH_ERR_PROTOCOL));
 }

@@ -83,7 +83,7 @@ TEST(ExportRecordTest, ChunksMustCoverItExactly) {
   EXPECT_TRUE(refused([](auto& r) { r.chunks[0].kind = static_cast<ChunkKind>(7); }));
   EXPECT_TRUE(refused([](auto& r) { r.chunks[0].kind = static_cast<ChunkKind>(0); }));
   EXPECT_TRUE(refused([](auto& r) { r.chunks[0].handle.resize(ExportRecord::kMaxHandle + 1); }));
-  EXPECT_TRUE(refused([](auto& r) { r.base = UINT64_MAX - 299; }));  // beyond the address space
+  EXPECT_TRUE(refused([](auto& r) { r.base = UINT64_MAX - 299; }));  // exceeds the address space
   EXPECT_TRUE(refused([](auto& r) { r.length = 0; }));
 }
 
@@ -122,7 +122,7 @@ TEST(SharedHeapTest, FindsWhatLiesWithinABlock) {
   EXPECT_TRUE(is_ok(heap.free(data)));
   EXPECT_EQ(heap.find(block->number), nullptr);
   EXPECT_TRUE(heap.empty());
-  // Its memory stays as long as somebody holds it.
+  // Its memory lives as long as its last reference.
   data[9999] = 1;
 }
 
@@ -251,8 +251,7 @@ TEST(ImportCacheTest, TranslatesExactlyTheBytesOfTheBlock) {
   EXPECT_EQ(block.translate(0, 1), nullptr);
 }
 
-// ---- The control page
-// --------------------------------------------------------------------------------
+// ---- The control page --------------------------------------------------------------------------
 
 TEST(ControlPageTest, BothSidesSeeTheSame) {
   Result<ControlPage> mine = ControlPage::create();
@@ -285,7 +284,7 @@ TEST(DoorbellTest, DoesNotSleepWhereThereIsWork) {
   EXPECT_TRUE(asked);
   EXPECT_EQ(bell.sleepers.load(), 0u);
   bell.ring();
-  EXPECT_EQ(bell.rings.load(), 0u);  // nobody sleeps: nothing is rung
+  EXPECT_EQ(bell.rings.load(), 0u);  // the peer does not sleep: the bell is not rung
 }
 
 TEST(DoorbellTest, SleepEndsAtItsTime) {
@@ -295,7 +294,7 @@ TEST(DoorbellTest, SleepEndsAtItsTime) {
   EXPECT_GE(now_ns() - before, 4 * kMillisecond);
 }
 
-// Work is handed over a hundred times; not one wake-up may be lost.
+// Work is passed a hundred times; no wake-up may be lost.
 TEST(DoorbellTest, NoWakeUpIsLost) {
   Doorbell there{};
   Doorbell back{};

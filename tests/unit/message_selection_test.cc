@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The decisions about messages, over all combinations of what they depend on.
+// The decisions about messages, over all combinations of their inputs.
 #include "path/message_selection.h"
 
 #include "path/selection.h"
@@ -16,7 +16,7 @@ constexpr MemoryKind kKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryK
                                  MemoryKind::kDevicePrivate};
 constexpr uint64_t kSizes[] = {0, 1, 400, 401, 16384, 16385, 65536, 65537, UINT64_MAX};
 
-// The link that the bits describe.
+// Returns the link that the bits describe.
 LinkFacts link_of(unsigned bits) {
   LinkFacts facts;
   facts.segment = bits & 1;
@@ -37,7 +37,7 @@ LinkFacts link_of(unsigned bits) {
 }
 constexpr unsigned kLinks = 512;
 
-// All copies between devices: the first step is decided by the first rule that applies.
+// All copies between devices: the first rule that applies decides the first step.
 TEST(MessageSelectionTest, TheClaimerDecidesByTheFirstRuleThatApplies) {
   constexpr Reach kReaches[] = {Reach::kUnknown, Reach::kYes, Reach::kNo, Reach::kLater};
   for (unsigned bits = 0; bits < 64; ++bits) {
@@ -54,18 +54,18 @@ TEST(MessageSelectionTest, TheClaimerDecidesByTheFirstRuleThatApplies) {
         const bool theirs_to_copy = copy.by_owner && copy.open && !copy.pending;
         EXPECT_EQ(step == CopyStep::kClaimer,
                   !theirs_to_copy && !copy.their_pending && theirs == Reach::kYes);
-        // An engine of the owner's needs an open buffer that nothing else is at.
+        // An engine of the owner requires an open buffer without pending work.
         if (step == CopyStep::kOwner) {
           EXPECT_TRUE(copy.open && !copy.pending);
         }
         if (step == CopyStep::kStaged) {
           EXPECT_TRUE(!copy.open && slab == Reach::kYes);
         }
-        // What waits for earlier work of ours waits for nothing else.
+        // A copy that waits for earlier local work waits for nothing else.
         if (step == CopyStep::kAwaitEvent) {
           EXPECT_TRUE(copy.pending);
         }
-        // No question is asked twice.
+        // No query is repeated.
         if (step == CopyStep::kReachTheirs) {
           EXPECT_EQ(theirs, Reach::kUnknown);
         }
@@ -104,7 +104,7 @@ TEST(MessageSelectionTest, SlotsAreNamedWhereTheyAreOfUse) {
       EXPECT_EQ(host, !any                                     ? SlotUse::kNone
                       : facts.their_gpu || facts.they_reach_us ? SlotUse::kIfFree
                                                                : SlotUse::kIfShared);
-      // A receive is announced to a sender that would use it.
+      // A receive is announced only to a sender that would use it.
       for (bool to_device : {false, true}) {
         const SlotUse use = selection.ready_to_receive(to_device, size);
         if (!facts.segment) {
@@ -135,7 +135,7 @@ TEST(MessageSelectionTest, HostCopiesGiveWayToTheRingWhileBothSidesWait) {
   }
 }
 
-// Whoever claims the slot: the bytes travel the same way.
+// The bytes take the same path whichever side claims the slot.
 TEST(MessageSelectionTest, BothClaimersDecideTheSame) {
   constexpr CopySide kCopiers[] = {CopySide::kSource, CopySide::kUs, CopySide::kThem};
   for (unsigned choice = 0; choice < 3 * kLinks; ++choice) {
@@ -165,7 +165,7 @@ TEST(MessageSelectionTest, BothClaimersDecideTheSame) {
   }
 }
 
-// Two processes on one GPU: one of them copies in both directions, whoever claims.
+// Two processes on one GPU: the same one copies in both directions, whichever claims.
 TEST(MessageSelectionTest, OneSideCopiesAllWhereProcessesShareAGpu) {
   using enum MemoryKind;
   LinkFacts facts = link_of(1 | 16 | 32 | 64);
@@ -177,12 +177,12 @@ TEST(MessageSelectionTest, OneSideCopiesAllWhereProcessesShareAGpu) {
   const MessageSelection theirs(facts);
   EXPECT_EQ(theirs.device_route(kDevice, kDevice, /*pending=*/false), Route::kTargetEngine);
   EXPECT_TRUE(theirs.peer_copies_all());
-  // What their engine may not touch yet is ours to copy.
+  // If the peer's engine may not access the source yet, this side copies.
   EXPECT_EQ(theirs.device_route(kDevice, kDevice, /*pending=*/true), Route::kSourceEngine);
   EXPECT_EQ(theirs.device_route(kDevicePrivate, kDevice, /*pending=*/false), Route::kSourceEngine);
 }
 
-// The explanation says what the decisions are.
+// The explanation matches the decisions.
 TEST(MessageSelectionTest, TheExplanationFollowsTheRoute) {
   for (unsigned bits = 0; bits < kLinks; ++bits) {
     const LinkFacts facts = link_of(bits);
@@ -231,7 +231,7 @@ TEST(MessageSelectionTest, TheExplanationFollowsTheRoute) {
   }
 }
 
-// The target's engine does not wait for work on our GPU.
+// The target's engine does not wait for work on the source's GPU.
 TEST(MessageSelectionTest, PendingSourcesAreNotReadByTheTargetsEngine) {
   for (unsigned bits = 0; bits < kLinks; ++bits) {
     const MessageSelection selection(link_of(bits | 1 | 16 | 32));
@@ -243,7 +243,7 @@ TEST(MessageSelectionTest, PendingSourcesAreNotReadByTheTargetsEngine) {
   }
 }
 
-// The engine refuses device memory exactly where the explanation has no path, and for its reason.
+// Device memory is rejected exactly where the explanation has no path, with its reason.
 TEST(MessageSelectionTest, DeviceMemoryIsRefusedWhereItHasNoPath) {
   for (unsigned bits = 0; bits < 2 * kLinks; ++bits) {
     SCOPED_TRACE(bits);

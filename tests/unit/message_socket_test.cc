@@ -31,7 +31,7 @@ struct Pair {
   MessageSocket two;
 };
 
-// A memfd that holds one number, to be recognised at the other side.
+// A memfd that contains one number, which identifies it at the other end.
 UniqueFd marked_fd(uint32_t mark) {
   UniqueFd fd(::memfd_create("unit", MFD_CLOEXEC));
   EXPECT_EQ(pwrite(fd.get(), &mark, sizeof(mark), 0), 4);
@@ -53,7 +53,7 @@ Bytes raw_message(uint8_t type, uint8_t fds, ByteView payload) {
   return bytes;
 }
 
-// Bytes and descriptors past all checks of the sending side.
+// Sends bytes and descriptors without the sending side's checks.
 ssize_t send_raw(int socket, ByteView bytes, const std::vector<int>& fds = {}) {
   iovec piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
   msghdr message{};
@@ -120,7 +120,7 @@ TEST(MessageSocketTest, AMessageSplitAtAnyByteArrivesOnce) {
   }
 }
 
-// Sends both ways what does not fit into the kernel's buffers, and checks every byte.
+// Sends more in both directions than the kernel's buffers hold, and checks every byte.
 void exchange(Pair& pair) {
   unit::Random random(4);
   Bytes large = random.bytes(700 * 1000);
@@ -194,7 +194,7 @@ TEST(MessageSocketTest, OneByteAtATime) {
   EXPECT_THAT(marks, ::testing::ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
-// The descriptors of a message that the kernel has not taken yet are the socket's own duplicates.
+// The socket duplicates the descriptors of a message that the kernel has not accepted yet.
 TEST(MessageSocketTest, DescriptorsMayBeClosedAfterSend) {
   Pair pair;
   ASSERT_TRUE(is_ok(pair.one.send(1, Bytes(900 * 1000))));
@@ -227,7 +227,7 @@ TEST(MessageSocketTest, RefusesMoreDescriptorsThanAMessageHolds) {
   EXPECT_EQ(unit::open_fds(), before);
 }
 
-// Out of descriptors is our trouble and no loss of the peer.
+// A local lack of descriptors is not a loss of the peer.
 TEST(MessageSocketTest, ADescriptorThatCannotBeDuplicatedIsAnErrorOfTheCall) {
   Pair pair;
   EXPECT_TRUE(fails_with(pair.one.send(1, {}, {}, {-1}), OH_ERR_SYSTEM, "EBADF"));
@@ -262,7 +262,7 @@ TEST(MessageSocketTest, RefusesDescriptorsThatDidNotCome) {
   EXPECT_TRUE(fails_with(many.two.receive(), OH_ERR_PROTOCOL));
 }
 
-// Those of other messages go to these, in order.
+// The descriptors of other messages stay with these, in order.
 TEST(MessageSocketTest, SaysWhichMessageLostItsDescriptorsForWantOfRoom) {
   Pair pair;
   UniqueFd first = marked_fd(1);
@@ -274,7 +274,7 @@ TEST(MessageSocketTest, SaysWhichMessageLostItsDescriptorsForWantOfRoom) {
   ASSERT_TRUE(is_ok(message));
   EXPECT_EQ(mark_of((*message)->fds.at(0)), 1u);
   {
-    // Room for one of two.
+    // Room for one of two descriptors.
     const unit::FewFiles few(1);
     message = pair.two.receive();
     ASSERT_TRUE(is_ok(message));
@@ -301,7 +301,7 @@ TEST(MessageSocketTest, SendsDescriptorsWithoutRoomForMore) {
   EXPECT_EQ(mark_of((*message)->fds.at(0)), 7u);
 }
 
-// The caller closes its descriptors after an error, too, and their numbers are given out again.
+// The caller closes its descriptors after an error, too, and their numbers may be reused.
 TEST(MessageSocketTest, KeepsItsOwnDescriptorsWhereSendingFails) {
   Pair pair;
   UniqueFd first = marked_fd(1);
@@ -320,7 +320,7 @@ TEST(MessageSocketTest, KeepsItsOwnDescriptorsWhereSendingFails) {
   EXPECT_EQ(mark_of((*message)->fds.at(0)), 1u);
 }
 
-// Where it has to keep them, and cannot, the message is not sent, and others are.
+// If the descriptors must be kept but cannot be duplicated, the message is not sent; others are.
 TEST(MessageSocketTest, SaysThatDescriptorsThatHaveToWaitFindNoRoom) {
   Pair pair;
   UniqueFd marked = marked_fd(7);
@@ -366,8 +366,7 @@ TEST(MessageSocketTest, RefusesAFloodOfDescriptorsAndLeaksNone) {
     EXPECT_TRUE(fails_with(status, OH_ERR_PROTOCOL, "descriptors arrived without a message"));
   }
   {
-    // More at once than there is room for: the kernel drops the rest, and the message is refused or
-    // short of some.
+    // More at once than fit: the kernel drops the rest, and the message is rejected or lacks some.
     Pair pair;
     send_raw(pair.one.fd(), raw_message(1, 30, {}), std::vector<int>(30, STDERR_FILENO));
     EXPECT_TRUE(fails_with(pair.two.receive(), OH_ERR_PROTOCOL));
@@ -418,7 +417,7 @@ TEST(MessageSocketTest, WaitsEndAtTheirDeadline) {
   EXPECT_TRUE(is_ok(pair.one.flush_until(Deadline::after(20 * kSecond), "flushing")));
 }
 
-// A stream that is never empty does not make the sender's memory grow.
+// A stream that never empties must not let the sender's memory grow.
 TEST(MessageSocketTest, ABacklogThatNeverEmptiesIsCompacted) {
   Pair pair;
   Bytes part(100 * 1000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For tests of messages: a link without another side, and requests of the test.
+// For tests of messages: a link without a peer, and requests owned by the test.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -98,7 +98,7 @@ TEST(Totals, KeepWhatLinksHaveCountedThatAreGone) {
     link.open = false;
     EXPECT_EQ(Totals::instance().sum().open, before.open);
     Totals::instance().leave(link);
-    Totals::instance().leave(link);  // once only
+    Totals::instance().leave(link);  // counted only once
   }
   const Totals::Sum after = Totals::instance().sum();
   const PathCount& counted = after.stats.of(MetricOp::kPut, OH_PATH_SHM);

@@ -81,7 +81,7 @@ TEST(CmaMoverTest, AnUnmappedAddressIsAFault) {
   munmap(memory + page, static_cast<size_t>(page));
   CmaMover mover(getpid());
   Bytes here(static_cast<size_t>(2 * page));
-  // The first page goes, the second does not.
+  // The first page can be read, the second cannot.
   CopyPiece piece{here.data(), address_of(memory), here.size()};
   EXPECT_TRUE(fails_with(mover.read({&piece, 1}), OH_ERR_FAULT, "process_vm_readv of"));
   EXPECT_TRUE(fails_with(mover.write({&piece, 1}), OH_ERR_FAULT, "process_vm_writev of"));

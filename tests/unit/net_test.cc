@@ -81,10 +81,10 @@ TEST(SocketAddressTest, RefusesWhatIsNoAddress) {
                          "cannot resolve the host 'no-such-host.invalid'"));
 }
 
-// Name servers that answer when they are told to.
+// Name servers that reply when the test lets them.
 class SlowNames final : public Os {
  public:
-  // Never destroyed: the thread that asks may be inside.
+  // Never destroyed: the resolving thread may still use it.
   static SlowNames& instance() {
     static auto* const only = new SlowNames;
     return *only;
@@ -106,7 +106,7 @@ TEST(SocketAddressTest, ANameServerThatDoesNotAnswerHoldsNobodyUp) {
   EXPECT_TRUE(fails_with(resolve("localhost:1", Deadline::after(20 * kMillisecond)), OH_ERR_TIMEOUT,
                          "'localhost'"));
   EXPECT_TRUE(unit::eventually([&] { return names.asked.load() == 1; }));
-  // What is no name needs none.
+  // Numeric addresses need no name server.
   EXPECT_TRUE(is_ok(resolve("127.0.0.1:1", Deadline::after(0))));
   names.answers.store(true);
   Result<std::vector<SocketAddress>> found = resolve("localhost:1", soon());
@@ -122,7 +122,7 @@ TEST(SocketAddressTest, UnixNames) {
   EXPECT_EQ(SocketAddress::unix_path("/tmp/a").text(), "unix:/tmp/a");
   EXPECT_TRUE(SocketAddress::unix_path("/tmp/a").is_loopback());
   EXPECT_EQ(SocketAddress::unix_path("/tmp/a").port(), 0);
-  // Too long for the kernel: cut off, and never written beyond the end.
+  // Too long for the kernel: truncated, without a write beyond the end.
   std::string longest(1000, 'x');
   EXPECT_LE(SocketAddress::unix_abstract(longest).size, sizeof(sockaddr_un));
   EXPECT_LE(SocketAddress::unix_path(longest).size, sizeof(sockaddr_un));
@@ -216,10 +216,10 @@ TEST(NetTest, AnInterruptedOrBrokenWaitIsNotAConnection) {
   faulty.interrupt_all_but(0);
   faulty.arm(Call::connect, 0, EINTR);
   EXPECT_TRUE(is_ok(connect_to({there}, soon())));
-  // Whether it is connected cannot be said: then it is not.
+  // If the state of the connection is unknown, it counts as not connected.
   faulty.arm(Call::getsockopt, 0, ENOBUFS);
   EXPECT_TRUE(fails_with(connect_to({there}, soon()), OH_ERR_UNREACHABLE, "No buffer space"));
-  // Ends at once, and does not spin until the deadline, or for ever.
+  // Ends at once, instead of spinning until the deadline or for ever.
   faulty.arm(Call::poll, 0, ENOMEM, /*forever=*/true);
   EXPECT_TRUE(fails_with(connect_to({there}, Deadline::never()), OH_ERR_SYSTEM, "ENOMEM"));
   EXPECT_TRUE(fails_with(wait_ready(listening->get(), POLLIN, Deadline::never(), "testing"),
@@ -241,7 +241,7 @@ TEST(NetTest, ListensInARangeUntilItIsExhausted) {
     Result<std::vector<UniqueFd>> fds =
         listen_in_range("127.0.0.1", first, static_cast<uint16_t>(first + 2), &port);
     ASSERT_TRUE(is_ok(fds));
-    if (fds->empty()) break;  // somebody else has one of them
+    if (fds->empty()) break;  // another process uses one of them
     EXPECT_EQ(fds->size(), 1u);
     EXPECT_GE(port, first);
     EXPECT_LE(port, first + 2);
@@ -251,7 +251,7 @@ TEST(NetTest, ListensInARangeUntilItIsExhausted) {
       listen_in_range("127.0.0.1", first, static_cast<uint16_t>(first + 2), &port);
   ASSERT_TRUE(is_ok(none));
   EXPECT_TRUE(none->empty());
-  // The highest port there is ends the range, too.
+  // The highest possible port can end the range.
   EXPECT_TRUE(is_ok(listen_in_range("127.0.0.1", 65535, 65535, &port)));
 }
 
@@ -295,7 +295,7 @@ TEST(NetTest, ListensOnEveryAddressOfAList) {
   Result<std::vector<UniqueFd>> fds =
       listen_in_range("127.0.0.2,127.0.0.3,::1", 40000, 44000, &port);
   ASSERT_TRUE(is_ok(fds));
-  // On those alone; another process may listen on 127.0.0.1.
+  // On those addresses only; another process may listen on 127.0.0.1.
   std::set<std::string> hosts;
   for (const UniqueFd& fd : *fds) hosts.insert(host_of(fd));
   EXPECT_EQ(fds->size(), 3u);
@@ -303,12 +303,12 @@ TEST(NetTest, ListensOnEveryAddressOfAList) {
   for (const std::string& host : hosts) {
     EXPECT_TRUE(is_ok(connect_to({numeric(host.c_str(), port)}, soon()))) << host;
   }
-  // All addresses of an interface, both families; one that is named twice is listened on once.
+  // All addresses of an interface, of both families; an address named twice gets one listener.
   fds = listen_in_range("lo,127.0.0.1,lo", 40000, 44000, &port);
   ASSERT_TRUE(is_ok(fds));
   EXPECT_TRUE(is_ok(connect_to({numeric("127.0.0.1", port)}, soon())));
   EXPECT_TRUE(is_ok(connect_to({numeric("::1", port)}, soon())));
-  // A port that one of them has not is passed over.
+  // A port that is taken on one of the addresses is skipped.
   uint16_t other = 0;
   Result<std::vector<UniqueFd>> more = listen_in_range("127.0.0.9,127.0.0.1", port, 44001, &other);
   ASSERT_TRUE(is_ok(more));
@@ -319,7 +319,7 @@ TEST(NetTest, ListensOnEveryAddressOfAList) {
 TEST(NetTest, AListNamesWhatItMeans) {
   Result<std::vector<SocketAddress>> both = reachable_addresses("192.0.2.7,lo,192.0.2.8");
   ASSERT_TRUE(is_ok(both));
-  // Other hosts do not reach ours by their own loopback.
+  // Other hosts cannot reach this one by its loopback address.
   ASSERT_EQ(both->size(), 2u);
   EXPECT_EQ(both->front().text(), "192.0.2.7:0");
   EXPECT_EQ(both->back().text(), "192.0.2.8:0");
@@ -330,7 +330,7 @@ TEST(NetTest, AListNamesWhatItMeans) {
   }
 }
 
-// It was "no TCP port is free", which no range of ports mends.
+// The error used to be "no TCP port is free", which no other range of ports could fix.
 TEST(NetTest, AnAddressOfAnotherHostIsNamed) {
   uint16_t port = 0;
   EXPECT_TRUE(fails_with(listen_in_range("192.0.2.7", 40000, 40010, &port), OH_ERR_CONFIG,
@@ -350,7 +350,7 @@ TEST(NetTest, AFailedListenLeavesNoFileBehind) {
   EXPECT_TRUE(fails_with(listen_on(numeric("127.0.0.1", 40001)), OH_ERR_SYSTEM, "EMFILE"));
 }
 
-// In a network namespace of its own, with two ports for connections; false where there can be none.
+// Enters a network namespace with only two ephemeral ports; false if that is not possible.
 bool enter_small_network() {
   if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0) return false;
   std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "50000 50001";
@@ -361,7 +361,7 @@ bool enter_small_network() {
   return ioctl(fd.get(), SIOCSIFFLAGS, &loopback) == 0;
 }
 
-// A rank that tries a port until its server is there must not become the one who has the port.
+// A rank that retries a port until its server exists must not connect to itself.
 TEST(ConnectTest, NobodyConnectsToHimself) {
   ASSERT_TRUE(wait_until_single_threaded());
   fflush(nullptr);

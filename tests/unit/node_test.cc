@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Endpoints of a process share its sockets, and with them some settings.
+// Endpoints of a process share its sockets, and therefore some settings.
 #include "control/node.h"
 
 #include <netinet/in.h>
@@ -39,7 +39,7 @@ TEST(NodeTest, SettingsThatComeTooLateAreAnError) {
     EXPECT_TRUE(fails_with(create(variables), OH_ERR_CONFIG, text));
     EXPECT_TRUE(fails_with(create(variables), OH_ERR_CONFIG, "or close all of them first"));
   }
-  // What is each endpoint's own may differ.
+  // Settings of the endpoint itself may differ.
   EXPECT_TRUE(is_ok(create({{"ONEHOP_INTERFACE", "127.0.0.1"}, {"ONEHOP_MAX_INLINE", "100"}})));
 }
 
@@ -47,7 +47,7 @@ TEST(NodeTest, OnceAllAreClosedTheNextSettingsHold) {
   unit::TempDir folder;
   Result<std::shared_ptr<Endpoint>> first = create({});
   ASSERT_TRUE(is_ok(first));
-  (*first)->close();  // somebody still has it
+  (*first)->close();  // another reference remains
   Result<std::shared_ptr<Endpoint>> next =
       create({{"ONEHOP_SOCKET_DIR", folder.path()}, {"ONEHOP_INTERFACE", "127.0.0.1"}});
   ASSERT_TRUE(is_ok(next));

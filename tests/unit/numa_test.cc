@@ -77,9 +77,9 @@ TEST(ThreadPlaceTest, ANodeWithoutAllowedCpusChangesNothing) {
   numa.add_node(1, "4-7");
   ThreadPlace place;
   place.move_to(1);
-  place.move_to(7);  // there is no such node
+  place.move_to(7);  // no such node
   EXPECT_TRUE(numa.moves().empty());
-  // Nor does it stay at the former one.
+  // Nor does it stay on the previous node.
   place.move_to(0);
   place.move_to(1);
   EXPECT_THAT(numa.moves(), ElementsAre("0-1", "0-3"));
@@ -90,7 +90,7 @@ TEST(ThreadPlaceTest, WhatTheProgramDoesMeanwhileStays) {
   numa.add_node(0, "0-3");
   ThreadPlace place;
   place.move_to(0);
-  numa.set("1,6");  // say by taskset
+  numa.set("1,6");  // as taskset would
   place.move_to(-1);
   EXPECT_EQ(CpuSet::of_thread().text(), "1,6");
   place.move_to(0);
@@ -141,7 +141,7 @@ TEST(PlacedMemoryTest, SegmentsAndTheirPipesAreNearTheNode) {
   EXPECT_EQ(numa.placed()[2].node, 2);
 }
 
-// Where the kernel knows nodes and lets us say so.
+// On hosts with NUMA support that allows the call.
 TEST(PlacedMemoryTest, TheKernelTakesIt) {
   Result<Mapping> memory = Mapping::anonymous(1 << 20, /*populate=*/false);
   ASSERT_TRUE(is_ok(memory));
@@ -152,9 +152,9 @@ TEST(PlacedMemoryTest, TheKernelTakesIt) {
   memory->data()[0] = 1;
 }
 
-// The watcher is the process's: it is near the GPUs of its endpoints, if they are near each other.
+// The watcher belongs to the process: it runs near the GPUs of all endpoints, if they share a node.
 TEST(NodeTest, TheWatcherIsWhereAllGpusAre) {
-  static FakeNuma& numa = *new FakeNuma;  // threads may be inside of it for a while
+  static FakeNuma& numa = *new FakeNuma;  // threads may still use it for a while
   numa.add_node(0, "0-3");
   numa.add_node(1, "4-7");
   {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OneSided over paths of the test's own, on a link that has a channel and nothing else.
+// OneSided over fake paths, on a link with only a channel.
 #include "one_sided/one_sided.h"
 
 #include <deque>
@@ -13,10 +13,10 @@ namespace {
 using namespace oh;
 using unit::is_ok;
 
-// What the test's paths have done, in order.
+// The actions of the fake paths, in order.
 std::deque<std::string> g_log;
 
-// Moves an operation when the test says so.
+// Moves an operation when the test lets it.
 class FakePath : public Path {
  public:
   FakePath(const PathContext& context, const char* name) : Path(context), name_(name) {}
@@ -55,7 +55,7 @@ class FakePath : public Path {
   bool left_ = true;
 };
 
-// Copies at once.
+// Copies immediately.
 class FakeCopy final : public Path, public Immediate {
  public:
   using Path::Path;
@@ -75,7 +75,7 @@ Estimate costs(float latency, float speed) {
 Estimate none(const LinkFacts&, const Ends&) { return {}; }
 std::unique_ptr<Path> nothing(const PathContext&) { return nullptr; }
 
-// A fast one for large operations, and one that is quick to begin.
+// A path with high bandwidth for large operations, and one with low latency.
 const PathTable kFakes = {{
     {none, nothing},
     {none, nothing},
@@ -107,7 +107,7 @@ class OneSidedTest : public ::testing::Test {
   FakePath& quick() { return static_cast<FakePath&>(*one_sided_.path(PathName::kFrames)); }
   FakePath& bulk() { return static_cast<FakePath&>(*one_sided_.path(PathName::kRma)); }
 
-  // A put of so many bytes; nobody reads them.
+  // A put of `size` bytes, which are never read.
   Request& put(uint64_t size, const ByteView* notify = nullptr) {
     Request& request = requests_.emplace_back();
     request.kind = OpKind::kPut;
@@ -118,7 +118,7 @@ class OneSidedTest : public ::testing::Test {
         is_ok(one_sided_.move(&request, {.put = true, .parts = {&part, 1}, .notify = notify})));
     return request;
   }
-  // A put of three parts, to as many regions, of 8 bytes each; nobody reads them.
+  // A put of three parts, to three regions, of 8 bytes each, which are never read.
   Request& put_parts(const ByteView* notify = nullptr) {
     Request& request = requests_.emplace_back();
     request.kind = OpKind::kPut;
@@ -145,7 +145,7 @@ class OneSidedTest : public ::testing::Test {
     path.end(index, std::move(status));
     (void)one_sided_.progress();
   }
-  // Of the payloads of all frames.
+  // Returns the payload sizes of all frames.
   std::vector<size_t> sizes() {
     std::vector<size_t> all;
     for (const Frame& frame : side_.frames()) all.push_back(frame.payload_size);
@@ -188,7 +188,7 @@ TEST_F(OneSidedTest, APathThatCannotBeUsedIsPassedOver) {
   EXPECT_EQ(quick().pushed_.size(), 1u);
 }
 
-// What comes behind an operation whose path is not ready yet waits with it.
+// Operations behind one whose path is not ready yet wait with it.
 TEST_F(OneSidedTest, APathThatIsReadyLaterHoldsUpTheQueue) {
   bulk().ready_ = Path::Ready::kLater;
   put(1 << 20);
@@ -212,7 +212,7 @@ TEST_F(OneSidedTest, ARequestEndsWhenItsBytesAreThere) {
   EXPECT_TRUE(one_sided_.idle());
 }
 
-// A signal is behind all puts whose bytes travel apart from the frames.
+// A signal follows all puts whose bytes do not travel as frames.
 TEST_F(OneSidedTest, SignalsWaitForPutsThatTravelApart) {
   put(8);
   put(8);
@@ -230,7 +230,7 @@ TEST_F(OneSidedTest, SignalsFollowFramesAtOnce) {
   EXPECT_EQ(side_.fakes.channel->types(), std::vector{FrameType::kSignal});
 }
 
-// Notifications come in the order of their puts, whichever ends first.
+// Notifications keep the order of their puts, whichever ends first.
 TEST_F(OneSidedTest, NotificationsKeepTheOrderOfTheirPuts) {
   const Bytes one(1, 1);
   const ByteView notify(one);
@@ -244,7 +244,7 @@ TEST_F(OneSidedTest, NotificationsKeepTheOrderOfTheirPuts) {
   EXPECT_TRUE(first.ended() && second.ended());
 }
 
-// Also those without a put, where the bytes of puts travel as frames.
+// So do notifications without a put, and puts whose bytes travel as frames.
 TEST_F(OneSidedTest, ANotificationFollowsThoseOfEarlierPuts) {
   quick().apart_ = false;
   const Bytes one(1, 1), two(2, 2);
@@ -263,7 +263,7 @@ TEST_F(OneSidedTest, ANotificationFollowsThoseOfEarlierPuts) {
   EXPECT_TRUE(one_sided_.idle());
 }
 
-// A put that fails notifies nobody, and holds up nobody.
+// A put that fails sends no notification, and does not block later ones.
 TEST_F(OneSidedTest, APutThatFailsSendsNoNotification) {
   const Bytes one(1, 1);
   const ByteView notify(one);
@@ -285,7 +285,7 @@ TEST_F(OneSidedTest, CancellingAsksThePath) {
   EXPECT_TRUE(one_sided_.idle());
 }
 
-// What no path has begun with ends by itself.
+// An operation that no path has begun ends without a path.
 TEST_F(OneSidedTest, CancellingWhatIsQueuedAsksNobody) {
   quick().room_ = false;
   put(8);
@@ -309,7 +309,7 @@ TEST_F(OneSidedTest, TheEndOfTheLinkEndsEverything) {
   EXPECT_EQ(std::count(g_log.begin(), g_log.end(), "quick fail"), 2);
 }
 
-// A batch over several regions: its parts travel at once, and one notification follows all.
+// A batch over several regions: its parts travel at once, and one notification follows all of them.
 TEST_F(OneSidedTest, ABatchEndsAndNotifiesOnceAllItsPartsHave) {
   const Bytes one(1, 1);
   const ByteView notify(one);
@@ -317,7 +317,7 @@ TEST_F(OneSidedTest, ABatchEndsAndNotifiesOnceAllItsPartsHave) {
   ASSERT_EQ(quick().pushed_.size(), 3u);
   Request& behind = put(8, &notify);
   end(quick(), 3);
-  EXPECT_TRUE(side_.frames().empty());  // its notification is behind that of the batch
+  EXPECT_TRUE(side_.frames().empty());  // its notification follows that of the batch
   end(quick(), 1);
   end(quick(), 1);
   EXPECT_TRUE(side_.frames().empty());
@@ -372,8 +372,8 @@ TEST_F(OneSidedTest, TheEndOfTheLinkEndsABatchOnce) {
   EXPECT_TRUE(one_sided_.idle());
 }
 
-// Of a notification that has left in part the rest follows, before everything else, also when
-// nobody waits for it any more.
+// The rest of a notification that was sent in part follows before everything else, even if its
+// request was abandoned.
 TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
   quick().apart_ = false;
   const Bytes long_one(10000, 1);
@@ -386,7 +386,7 @@ TEST_F(OneSidedTest, ANotificationThatHasBegunIsSentWhole) {
     one_sided_.post_notification(&request, long_one);
   }
   Request& first = put(8, &notify);
-  EXPECT_EQ(sizes().size(), 2u);  // as much as the credit lets out
+  EXPECT_EQ(sizes().size(), 2u);  // limited by the credit
   EXPECT_TRUE(one_sided_.has_begun(request));
   EXPECT_TRUE(cancel(request, /*give_up=*/false));
   EXPECT_EQ(request.status.code(), OH_ERR_TIMEOUT);
@@ -418,14 +418,14 @@ TEST_F(OneSidedTest, PartsOfANotificationThatDoNotFitAreRefused) {
     LinkGuard guard(link_);
     return one_sided_.on_frame(frame).code();
   };
-  EXPECT_EQ(part(1, 8, 100), OH_ERR_PROTOCOL);    // nothing is before it
-  EXPECT_EQ(part(0, 101, 100), OH_ERR_PROTOCOL);  // more than it says
+  EXPECT_EQ(part(1, 8, 100), OH_ERR_PROTOCOL);    // no first part
+  EXPECT_EQ(part(0, 101, 100), OH_ERR_PROTOCOL);  // more than its size
   EXPECT_EQ(part(0, 8, UINT64_MAX), OH_ERR_PROTOCOL);
   EXPECT_EQ(part(0, 2048, 5000), OH_OK);
   EXPECT_TRUE(notifications_.empty());
   EXPECT_EQ(part(2048, 2048, 4999), OH_ERR_PROTOCOL);  // another size
   EXPECT_EQ(part(2047, 2048, 5000), OH_ERR_PROTOCOL);
-  EXPECT_EQ(part(0, 8, 5000), OH_ERR_PROTOCOL);  // another one within
+  EXPECT_EQ(part(0, 8, 5000), OH_ERR_PROTOCOL);  // another one in between
   EXPECT_EQ(part(2048, 2048, 5000), OH_OK);
   EXPECT_EQ(part(4096, 904, 5000), OH_OK);
   Notification notification;
@@ -447,7 +447,7 @@ TEST_F(OneSidedTest, ALinkThatIsNotOpenTakesNothing) {
   EXPECT_TRUE(g_log.empty());
 }
 
-// A region is left when every path has left it.
+// A region is unused once no path uses it.
 TEST_F(OneSidedTest, ARegionIsLeftWhenAllPathsHaveLeftIt) {
   const RegionRecord region;
   LinkGuard guard(link_);
@@ -456,7 +456,7 @@ TEST_F(OneSidedTest, ARegionIsLeftWhenAllPathsHaveLeftIt) {
   EXPECT_FALSE(one_sided_.leave(region));
 }
 
-// A frame for a path that the link has not breaks the protocol.
+// A frame for a path that the link does not have breaks the protocol.
 TEST_F(OneSidedTest, FramesForOtherPathsAreRefused) {
   LinkGuard guard(link_);
   for (const uint8_t flags : {kBySlot, kStaged}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One side of a link with all that a path is made of, for tests of paths. Frames that the path
-// sends are in the fake channel; the test carries them to the other side.
+// One side of a link with all the parts a path needs, for tests of paths. Frames that the path
+// sends stay in the fake channel until the test delivers them to the peer.
 //
 // Threading: one thread.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace unit {
 
-// The streams of messages: runs wait here until the test moves and ends them.
+// The message streams: runs wait here until the test moves and ends them.
 class FakeStreams final : public oh::RunStreams {
  public:
   explicit FakeStreams(oh::Link& link) : link_(link) {}
@@ -45,7 +45,7 @@ class FakeStreams final : public oh::RunStreams {
     link_.finish(*run, status);
   }
 
-  bool busy = false;  // parts are in flight: nothing can be cancelled
+  bool busy = false;  // parts are in flight: runs cannot be cancelled
   std::vector<oh::Request*> offered;
   std::vector<oh::Request*> incoming;
 
@@ -53,7 +53,7 @@ class FakeStreams final : public oh::RunStreams {
   oh::Link& link_;
 };
 
-// The path itself is made by the test, with context().
+// The test creates the path itself, with context().
 struct PathSide : oh::PathEvents {
   PathSide() { link.my_bell = &page.doorbell(); }
   oh::PathContext context(oh::RmaUse use = oh::RmaUse::kOff) {
@@ -62,7 +62,7 @@ struct PathSide : oh::PathEvents {
   void moved(oh::Operation&, oh::Status status) override { ends.push_back(std::move(status)); }
   std::vector<oh::Frame>& frames() { return fakes.channel->frames; }
   std::vector<oh::Frame> take_frames() { return std::exchange(frames(), {}); }
-  // The one operation has ended, as this says.
+  // Whether exactly one operation has ended, with this code.
   ::testing::AssertionResult ended_with(oh_status code) const {
     if (ends.size() != 1) return ::testing::AssertionFailure() << ends.size() << " ends";
     return code == OH_OK ? is_ok(ends[0]) : fails_with(ends[0], code);
@@ -77,14 +77,14 @@ struct PathSide : oh::PathEvents {
   std::vector<oh::Status> ends;
 };
 
-// Carries the frames of one side to the other one's path.
+// Delivers the frames of one side to the other side's path.
 template <typename Side>
 oh::Status carry(Side& from, Side& to) {
   for (const oh::Frame& frame : from.take_frames()) OH_RETURN_IF_ERROR(to.path.on_frame(frame));
   return {};
 }
 
-// A put or get of blocks in a region, that nothing has been pushed of.
+// Sets up a put or get of blocks in a region; nothing has been pushed yet.
 inline void prepare(oh::Operation& operation, oh::OpKind kind, const oh::RegionRecord& region,
                     std::vector<oh::Block> blocks) {
   operation = {};
@@ -99,7 +99,7 @@ inline void prepare(oh::Operation& operation, oh::OpKind kind, const oh::RegionR
   for (const oh::Block& block : operation.blocks) operation.missing += block.size;
 }
 
-// Whether all blocks of an operation are the same at both sides.
+// Whether all blocks of an operation are equal on both sides.
 inline bool are_equal(const oh::Operation& operation) {
   return std::ranges::all_of(operation.blocks, [&](const oh::Block& block) {
     const auto* remote = reinterpret_cast<const uint8_t*>(operation.base + block.remote_offset);
@@ -107,21 +107,21 @@ inline bool are_equal(const oh::Operation& operation) {
   });
 }
 
-// Both ends of a link, each with a path, and an operation of the initiator's on a region of the
+// Both ends of a link, each with a path, and an operation by the initiator on a region of the
 // target. `Side` derives from PathSide and has the path as `path`.
 template <typename Side>
 class PathTest : public ::testing::Test {
  protected:
-  // Two blocks, which do not touch.
+  // Two disjoint blocks.
   void prepare(oh::OpKind kind, uint64_t second = 600) {
     unit::prepare(operation_, kind, *region_,
                   {{local_.data(), 100, 300}, {local_.data() + 400, second, 200}});
     initiator_.path.begin(operation_);
   }
-  // The target gets what the initiator has pushed, and the initiator the answers.
+  // arrive() delivers the initiator's frames to the target, answer() the target's to the initiator.
   oh::Status arrive() { return carry(initiator_, target_); }
   oh::Status answer() { return carry(target_, initiator_); }
-  // All of it is pushed, and the target knows.
+  // Pushes the whole operation and delivers its frames to the target.
   void begin(oh::OpKind kind, uint64_t second = 600) {
     prepare(kind, second);
     EXPECT_TRUE(initiator_.path.push(operation_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whose turn it is in one call of progress, and what is left for the next one.
+// The work of one call of progress, and the work left for the next one.
 #include "fuzz/victim.h"
 #include "unit/support.h"
 
@@ -12,7 +12,7 @@ using unit::is_ok;
 
 constexpr uint64_t kName = uint64_t{1} << 32;
 
-// The other side does not reach our memory, nor we its.
+// Neither side can access the other's memory.
 class PeerProgress : public ::testing::Test {
  protected:
   PeerProgress() : victim_(/*segment=*/true, /*reach=*/0), ring_(*victim_.segment()) {}
@@ -26,7 +26,7 @@ class PeerProgress : public ::testing::Test {
     get.length = length;
     ASSERT_TRUE(ring_.push(get));
   }
-  // The next frame of the victim's.
+  // Returns the victim's next frame.
   Frame hear() {
     Frame frame;
     EXPECT_TRUE(ring_.ready() && is_ok(ring_.peek(&frame)));
@@ -38,7 +38,7 @@ class PeerProgress : public ::testing::Test {
   RingChannel ring_;
 };
 
-// The ring is full of our puts, and whatever gets free would be taken by the rest of them.
+// The ring is full of local puts, whose remaining frames would take all room that becomes free.
 TEST_F(PeerProgress, PutsLeaveRoomForAnswers) {
   constexpr size_t kSize = 32 << 20;
   victim_.post_one_sided(/*put=*/true, kSize, /*notify=*/false);
@@ -53,8 +53,8 @@ TEST_F(PeerProgress, PutsLeaveRoomForAnswers) {
   EXPECT_LT(put, kSize / 2);
 }
 
-// However many announced sends are taken back, the numbers start again once: with the next message,
-// and ahead of it.
+// However many announced sends are withdrawn, a single epoch restarts the numbers: with the next
+// message, and before it.
 TEST_F(PeerProgress, SendsThatAreTakenBackBeginOneEpoch) {
   constexpr uint64_t kSends = 100;
   for (uint64_t tag = 0; tag < kSends; ++tag) victim_.post_send(tag, 70000);
@@ -64,7 +64,7 @@ TEST_F(PeerProgress, SendsThatAreTakenBackBeginOneEpoch) {
     EXPECT_EQ(hear().type, FrameType::kAbort);
   }
   EXPECT_FALSE(ring_.ready());
-  EXPECT_EQ(victim_.pending(), 1u);  // the last one has ended, and is forgotten with the next
+  EXPECT_EQ(victim_.pending(), 1u);  // the last one, forgotten with the next message
   for (uint32_t epoch : {1, 2}) {
     victim_.post_send(1, 70000);
     const Frame said = hear();
@@ -81,8 +81,8 @@ TEST_F(PeerProgress, SendsThatAreTakenBackBeginOneEpoch) {
   EXPECT_FALSE(ring_.ready());
 }
 
-// It is on its way when the next call of progress is over, though whoever made the first had what
-// he waited for.
+// The reply is on its way after the next call of progress, even though the caller of the first call
+// got what it waited for.
 TEST_F(PeerProgress, WhatCameBeforeTheAwaitedFrameIsNotForgotten) {
   uint64_t word = 0;
   Request request;

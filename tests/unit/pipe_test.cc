@@ -86,7 +86,7 @@ TEST_F(PipeTest, ASourceWaitsForFreeLines) {
   EXPECT_FALSE(source_.fill());
 }
 
-// The lines of a transfer that has ended at the sink are free again.
+// The lines of a transfer that has ended at the sink become free.
 TEST_F(PipeTest, SpansThatNobodyWantsAreDropped) {
   sink_.wanted = false;
   EXPECT_TRUE(source_.fill());
@@ -101,7 +101,7 @@ TEST_F(PipeTest, AStoppedTransferIsFilledNoMore) {
   sink_.transfer.stop(OH_ERR_CANCELLED);
   EXPECT_FALSE(source_.fill());
   EXPECT_EQ(state(), SlotState::kClaimed);
-  EXPECT_TRUE(sink_.drain());  // what was under way
+  EXPECT_TRUE(sink_.drain());  // lines in flight
   EXPECT_EQ(slot_status(sink_.transfer.slot->word.load()), OH_ERR_CANCELLED);
   EXPECT_EQ(state(), SlotState::kDone);
 }

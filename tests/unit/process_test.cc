@@ -43,7 +43,7 @@ TEST(ProcessTest, WithoutRandomNumbersThereIsNoId) {
   EXPECT_TRUE(fails_with(random_id(), OH_ERR_SYSTEM, "getrandom: EAGAIN"));
 }
 
-// Runs `body` in a child; its result is the child's exit code.
+// Runs `body` in a child; returns the child's exit code, which is the result of `body`.
 template <typename Body>
 int in_child(Body body) {
   pid_t child = fork();
@@ -78,7 +78,7 @@ TEST(ForkTest, AChildKeepsNoneOfOurDescriptorsOpen) {
   pid_t child = fork();
   if (child == 0) {
     char byte = 0;
-    // Its copies were closed: the numbers are free, and nothing is closed twice at the end.
+    // The child's copies were closed: the numbers are free, and nothing is closed twice later.
     int again = dup(ready[0]);
     bool reused = again == one.get() || again == reader.fd() || again < one.get();
     one.reset();
@@ -87,7 +87,7 @@ TEST(ForkTest, AChildKeepsNoneOfOurDescriptorsOpen) {
     [[maybe_unused]] ssize_t got = read(ready[0], &byte, 1);
     _exit(reused && kept ? 0 : 1);
   }
-  // The child lives, and still the other side learns of our end at once.
+  // The child is alive, but the peer sees at once that this end was closed.
   one.reset();
   EXPECT_TRUE(
       fails_with(reader.receive_until(Deadline::after(20 * kSecond), "the end"), OH_ERR_PEER_LOST));
@@ -129,7 +129,7 @@ TEST(ThreadTest, RunsWithSignalsBlockedAndIsJoined) {
     EXPECT_EQ(sigismember(&seen.mask, blocked), 1) << blocked;
   }
   for (int open : {SIGSEGV, SIGBUS, SIGABRT}) EXPECT_EQ(sigismember(&seen.mask, open), 0) << open;
-  // The caller's own signals are as before.
+  // The caller's signal mask is unchanged.
   sigset_t mine;
   pthread_sigmask(SIG_SETMASK, nullptr, &mine);
   EXPECT_EQ(sigismember(&mine, SIGINT), 0);

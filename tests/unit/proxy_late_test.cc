@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tickets whose kernels do not wait for them any longer.
+// Tickets whose kernels no longer wait for them.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -13,13 +13,13 @@ namespace {
 
 using namespace proxy_test;
 
-// The kernels' clock, which the tests set, and how often it was looked at.
+// The kernels' clock, which the tests set, and the number of reads.
 std::atomic<uint64_t> g_time{1};
 std::atomic<uint64_t> g_looks{0};
 struct OwnTime : onehop::detail::HostAtomics {
   static uint64_t now() {
     const uint64_t time = g_time.load();
-    g_looks.fetch_add(1);  // what is set from here on is for the next look
+    g_looks.fetch_add(1);  // a later change applies to the next read
     return time;
   }
 };
@@ -37,7 +37,7 @@ struct OneThread {
 constexpr uint64_t kPatience = 1'000;
 constexpr uint64_t kOverdue = kPatience + kernels::kHostIsGone + 1;
 
-// The kernel itself, which hands in the next ticket of a queue.
+// The kernel itself, which submits the next ticket of a queue.
 class Kernel {
  public:
   Kernel(ProxyMemory& memory, uint32_t queue, kernels::TicketCursor& cursor,
@@ -63,7 +63,8 @@ class Kernel {
     if (thread_.joinable()) thread_.join();
   }
   bool has_left() const { return left_; }
-  // It waits for its answer, and has looked at the time so often since; or it has left.
+  // Waits until the kernel, waiting for its answer, has read the clock `count` times more, or has
+  // returned.
   void await_looks(uint64_t count) const {
     const uint64_t before = g_looks;
     EXPECT_TRUE(unit::eventually([&] { return left_ || g_looks >= before + count; }));
@@ -86,7 +87,7 @@ class ProxyLateTest : public ProxyTest {
     for (uint32_t queue = 0; queue < kernels::kProxyQueues; ++queue) proxy_->use(queue);
     put_.place = {5, 2, 64};
   }
-  // The host does not come, until the kernel has gone on.
+  // The host takes the ticket only after the kernel has given up.
   void give_up(uint32_t queue, const kernels::Ticket& fields) {
     Kernel kernel(*memory_, queue, cursors_[queue], fields);
     kernel.await_looks(1);
@@ -136,7 +137,7 @@ TEST_F(ProxyLateTest, AWaitThatWasGivenUpTakesNoSignals) {
   EXPECT_EQ(fault(kWaitQueues + 7, next), OH_LANE_OK);
 }
 
-// The host has come late, and ends it at the deadline that counts from then.
+// The host is late, and ends the ticket at the deadline that counts from then.
 TEST_F(ProxyLateTest, AKernelWaitsForWhatTheHostHasTaken) {
   Kernel kernel(*memory_, kMoveQueue, cursors_[kMoveQueue], put_);
   kernel.await_looks(1);
@@ -158,7 +159,7 @@ TEST_F(ProxyLateTest, AKernelGoesOnWhenTheHostStopsInTheMiddle) {
   kernel.await_looks(1);
   proxy_->serve();
   g_time += kOverdue;
-  kernel.await_looks(3);  // its second patience has begun
+  kernel.await_looks(3);  // its second waiting period has begun
   EXPECT_FALSE(kernel.has_left());
   g_time += kOverdue;
   kernel.join();
@@ -168,7 +169,7 @@ TEST_F(ProxyLateTest, AKernelGoesOnWhenTheHostStopsInTheMiddle) {
       fails_with(proxy_->take_error(), OH_ERR_TIMEOUT, "a put, a get or an atomic operation"));
 }
 
-// At one moment: either the host carries it out, and the kernel waits, or neither.
+// Atomically: either the host executes the ticket and the kernel waits, or neither.
 TEST_F(ProxyLateTest, BothSidesAgreeWhetherItIsGivenUp) {
   size_t posted = 0;
   constexpr size_t kRounds = kSanitized ? 100 : 500;

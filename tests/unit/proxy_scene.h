@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Proxy over a port of the test's own: tickets are handed in as kernels do, requests end when the
-// test says so.
+// A Proxy over a fake port: the test submits tickets as kernels do and completes the requests.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,7 @@ class FakePort final : public ProxyPort {
   void wake() override { ++woken_; }
   Status post(Request& request, bool) override {
     if (!room_) return Status(OH_AGAIN, "no room");
-    // The receive that is always posted is no operation of a ticket.
+    // The receive that is always posted for the other proxy's messages belongs to no ticket.
     const bool between_proxies = request.kind == OpKind::kRecv && request.size == 64;
     (between_proxies ? incoming_ : posted_).push_back(&request);
     return {};
@@ -64,7 +63,7 @@ class FakePort final : public ProxyPort {
     request.nbytes = bytes;
     request.done.store(1);
   }
-  // A message of the other proxy.
+  // Delivers a message from the other proxy.
   void arrives(ProxyMessage::Kind kind, uint32_t index, uint64_t value) {
     Bytes bytes;
     Writer writer(bytes);
@@ -126,7 +125,8 @@ class ProxyTest : public unit::GpuTest {
     unit::GpuTest::TearDown();
   }
 
-  // A put or get whose region is known, and one of an earlier region with its index.
+  // Submits a put or get on a registered region, and one with the same index but an outdated
+  // version.
   void move_by_regions(uint64_t way, OpKind kind, const char* refused) {
     RemoteTarget target;
     target.index = 5;
@@ -149,7 +149,7 @@ class ProxyTest : public unit::GpuTest {
     proxy_->serve();
     EXPECT_EQ(fault(kMoveQueue, known), OH_LANE_OK);
   }
-  // Of a region that is known.
+  // Submits an atomic on a registered region.
   uint64_t hand_in_atomic(uint64_t way, uint64_t timeout_ns = UINT64_MAX) {
     RemoteTarget target;
     target.index = 5;
@@ -161,7 +161,7 @@ class ProxyTest : public unit::GpuTest {
     return hand_in(kMoveQueue, ticket);
   }
 
-  // As a kernel hands one in. Its number.
+  // Submits a ticket as a kernel does. Returns its number.
   uint64_t hand_in(uint32_t queue, const kernels::Ticket& fields) {
     proxy_->use(queue);
     const uint64_t number = next_[queue]++;
@@ -177,7 +177,7 @@ class ProxyTest : public unit::GpuTest {
     ticket.timeout_ns = UINT64_MAX;
     return ticket;
   }
-  // Null: there is none yet.
+  // Returns null if there is no answer yet.
   const kernels::TicketAnswer* answer(uint32_t queue, uint64_t number) const {
     const kernels::TicketAnswer& answer = memory_->queue(queue).answers[number % kernels::kTickets];
     return answer.number == number + 1 ? &answer : nullptr;

@@ -20,7 +20,7 @@ TEST_F(ProxyTest, ASmallSendIsAMessageOfItsPayload) {
   EXPECT_EQ(answer(kSend, number)->bytes, 8u);
 }
 
-// No ticket overtakes another of its half: messages match in the order of their posts.
+// No ticket overtakes another one of its half: messages match in the order of their posts.
 TEST_F(ProxyTest, TicketsArePostedInOrderWhenThereIsRoom) {
   port_->room_ = false;
   hand_in(kRecv, message(8));
@@ -114,7 +114,7 @@ TEST_F(ProxyTest, AnAtomicOperationTellsWhatWasThere) {
     EXPECT_EQ(atomic.op.value, 3u);
     EXPECT_EQ(atomic.op.expected, 9u);
   }
-  // In any order.
+  // Answers may arrive in any order.
   port_->atomics_[1].answer = uint64_t{77};
   proxy_->serve();
   EXPECT_FALSE(answer(kMoveQueue, adds));
@@ -145,7 +145,7 @@ TEST_F(ProxyTest, AnAtomicOperationEndsAtItsDeadlineOrWithItsPeer) {
   EXPECT_TRUE(fails_with(proxy_->take_error(), OH_ERR_PEER_LOST, "an atomic operation"));
 }
 
-// Of a region that has gone, and one under way as the link closes.
+// On a region that is gone, and one in flight when the link closes.
 TEST_F(ProxyTest, AnAtomicOperationThatCannotBeOrIsLeftBehind) {
   kernels::Ticket ticket = message(0);
   ticket.place = {6 | kernels::kOfAdd, 2, 64};
@@ -181,7 +181,7 @@ TEST_F(ProxyTest, AWaitEndsWhenEnoughSignalsHaveCome) {
   EXPECT_EQ(fault(kWaitQueues + 7, number), OH_LANE_OK);
 }
 
-// A signal that came before the loss counts.
+// A signal that arrived before the loss counts.
 TEST_F(ProxyTest, ALostLinkEndsWaits) {
   const uint64_t number = hand_in(kWaitQueues, message(/*count=*/2));
   proxy_->serve();
@@ -199,7 +199,7 @@ TEST_F(ProxyTest, AMalformedMessageIsAProtocolError) {
   EXPECT_EQ(port_->accused_.code(), OH_ERR_PROTOCOL);
 }
 
-// A signal would be lost without a word.
+// Otherwise a signal would be lost silently.
 TEST_F(ProxyTest, AMessageThatIsTooLongIsAProtocolError) {
   proxy_->serve();
   ASSERT_FALSE(port_->incoming_.empty());
@@ -208,7 +208,7 @@ TEST_F(ProxyTest, AMessageThatIsTooLongIsAProtocolError) {
   EXPECT_TRUE(fails_with(port_->accused_, OH_ERR_PROTOCOL, "a message of 65 bytes"));
 }
 
-// At the end of the link there is nobody to accuse.
+// After the end of the link the peer is not accused.
 TEST_F(ProxyTest, AMessageThatEndsWithTheLinkIsNoError) {
   proxy_->serve();
   port_->usable_ = error(OH_ERR_PEER_LOST, "gone");
@@ -225,11 +225,11 @@ TEST_F(ProxyTest, AResetEndsWhenBothSidesHaveEndedTheirOperations) {
   EXPECT_TRUE(proxy_->is_resetting(0));
   port_->stuck_ = true;
   proxy_->serve();
-  EXPECT_EQ(port_->posted_.size(), 1u);  // the peer is not told yet
+  EXPECT_EQ(port_->posted_.size(), 1u);  // the peer has no message yet
   port_->stuck_ = false;
   proxy_->serve();
   EXPECT_EQ(fault(kRecv, old), OH_LANE_ABORTED);
-  ASSERT_EQ(port_->posted_.size(), 1u);  // the message that tells it
+  ASSERT_EQ(port_->posted_.size(), 1u);  // the message to the peer
   EXPECT_EQ(port_->posted_[0]->kind, OpKind::kSend);
   EXPECT_TRUE(proxy_->is_resetting(0));
   port_->arrives(ProxyMessage::Kind::kReset, 0, 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests of one race each, ordered by a fault point: what it does runs in the thread that passes it.
+// Tests of a single race each, ordered by a fault point: the test's work runs in the thread that
+// passes the point.
 //
 // Threading: one test at a time.
 #pragma once
@@ -13,12 +14,12 @@
 
 namespace unit {
 
-// A base of such a test.
+// Base class of such a test.
 class Race {
  protected:
   ~Race() { oh::g_fault_hook.store(nullptr); }
 
-  // Does `work` once, when a thread comes to the point.
+  // Runs `work` once, when a thread passes the point.
   static void at(const char* point, std::function<void()> work) {
     point_ = point;
     work_ = std::move(work);

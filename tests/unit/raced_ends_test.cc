@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The end of an endpoint, of a peer or of a message, while another thread is in a call about a
-// receive from any source.
+// The end of an endpoint, a peer or a message, while another thread is in a call about a receive
+// from any source.
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ constexpr uint64_t kTag = 3;
 
 class RacedEnds : public ::testing::Test, public unit::Race {};
 
-// One receive of the kind.
+// One any-source receive.
 struct Receive {
   explicit Receive(Endpoint& endpoint) {
     request.kind = OpKind::kRecv;
@@ -67,7 +67,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsCancelled) {
   EXPECT_TRUE(endpoint->requests().any_source().empty());
 }
 
-// A progress thread may look at what waits before close() ends it.
+// A progress thread may process pending work before close() ends it.
 TEST_F(RacedEnds, AnEndpointIsClosedWhileAProgressThreadLooksForPeers) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Request request;
@@ -82,8 +82,8 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAProgressThreadLooksForPeers) {
   EXPECT_TRUE(fails_with(request.status, OH_ERR_CANCELLED));
 }
 
-// The thread that ends the request has seen that nobody waits for the event descriptor; then
-// another one does.
+// The thread that ends the request has seen that the event descriptor is unused; then another
+// thread arms it.
 TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   std::shared_ptr<Endpoint> one = make_endpoint();
   std::shared_ptr<Endpoint> other = make_endpoint();
@@ -105,7 +105,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
       EXPECT_TRUE(is_ok(other->requests().arm(&receive)));
       armed.store(true);
     });
-    // It comes back before the request has ended, or waits until it has.
+    // arm() returns before the request has ended, or waits until it has.
     const Deadline chance = Deadline::after(100 * kMillisecond);
     while (!armed.load() && !chance.passed()) sched_yield();
   });
@@ -125,7 +125,7 @@ TEST_F(RacedEnds, ARequestIsArmedWhileItEnds) {
   other->close();
 }
 
-// An event loop may take it, and release it, before the thread that arms it comes back.
+// An event loop may take and release it before arm() returns.
 TEST_F(RacedEnds, ARequestThatIsArmedOnceIsListedOnce) {
   for (bool release : {false, true}) {
     std::shared_ptr<Endpoint> one = make_endpoint();
@@ -165,7 +165,7 @@ TEST_F(RacedEnds, ARequestThatIsArmedOnceIsListedOnce) {
   }
 }
 
-// No lock keeps the end of one without a peer from the thread that arms it.
+// No lock orders the end of a request without a peer after arm().
 TEST_F(RacedEnds, ARequestWithoutAPeerIsArmedWhileItEnds) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Result<int> descriptor = endpoint->requests().completions().listed().fd();
@@ -214,7 +214,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsReleased) {
   EXPECT_TRUE(endpoint->requests().any_source().empty());
 }
 
-// It is not posted where nobody would end it.
+// It must not be posted after close(), which would not end it.
 TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsPosted) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   Receive receive(*endpoint);
@@ -224,7 +224,7 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsPosted) {
   EXPECT_TRUE(endpoint->requests().any_source().empty());
 }
 
-// The watcher must not keep a link that nobody will close again.
+// The watcher must not keep a link that will never be closed.
 TEST_F(RacedEnds, AnEndpointIsClosedWhileALinkComesAbout) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();
   int ends[2];
@@ -260,7 +260,7 @@ class Withdrawn : public RacedEnds {
     ASSERT_TRUE(ring_.push(frame));
     victim_.progress();
   }
-  // A message is announced without a slot; the receive has let it come.
+  // A message is announced without a slot; the receive has requested its bytes.
   void post_and_announce(Request* request) {
     ASSERT_TRUE(is_ok(endpoint().requests().post_any_source(request)));
     say(FrameType::kRts, 1000);
@@ -298,7 +298,7 @@ TEST_F(Withdrawn, WhileItsReceiveIsReleased) {
 
 // ---- The peer is destroyed
 
-// It came after the wait had begun: nothing else keeps it.
+// It connected after the wait had begun: nothing else references it.
 TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
   std::shared_ptr<Endpoint> endpoint = fuzz::Victim::shared_endpoint();
   Receive receive(*endpoint);
@@ -325,7 +325,7 @@ TEST_F(RacedEnds, APeerIsDestroyedWhileAThreadWaitsForItsMessage) {
     frame.length = 1000;
     frame.op = kName;
     ASSERT_TRUE(ring.push(frame));
-    // Until the waiter has told the peer what it waits for.
+    // Until the waiter has published to the peer that it waits.
     while (victim.segment()->theirs().waiting.load() == 0) {
       victim.progress();
       endpoint->doorbell().ring();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Receiver: frames of messages meet receives, without another side.
+// Receiver: frames of messages match receives, without a peer.
 #include "message/receiver.h"
 
 #include "unit/message_test.h"
@@ -85,7 +85,7 @@ TEST_F(ReceiverTest, AnEagerMessageEndsItsReceive) {
   EXPECT_EQ(channel_.given_back, eager_charge(100));
 }
 
-// Its credit is given back when a receive has it.
+// Its credit is returned when a receive gets it.
 TEST_F(ReceiverTest, AnUnexpectedMessageWaitsForItsReceive) {
   EXPECT_TRUE(is_ok(arrive(1, message_)));
   EXPECT_EQ(receiver_.unexpected(), 1u);
@@ -122,7 +122,7 @@ TEST_F(ReceiverTest, PartsComeInOrder) {
   EXPECT_EQ(part(Bytes(61), 40).code(), OH_ERR_PROTOCOL);
 }
 
-// The sender of an eager message is done with it: it learns of the failure by a nack.
+// The sender of an eager message has completed it: a nack reports the failure.
 TEST_F(ReceiverTest, ATooLongEagerMessageEndsItsReceiveAndIsReported) {
   Bytes small(10);
   Request& receive = post(1, small);
@@ -158,7 +158,7 @@ TEST_F(ReceiverTest, AWithdrawnMessageIsForgotten) {
   EXPECT_FALSE(post(1, buffer_).ended());
 }
 
-// It keeps its place before receives that were posted later.
+// The receive keeps its place before receives that were posted later.
 TEST_F(ReceiverTest, TheReceiveOfAWithdrawnMessageGetsTheNextOne) {
   Bytes other(100);
   Request& first = post(1, buffer_);
@@ -182,7 +182,7 @@ TEST_F(ReceiverTest, AnAnySourceReceiveOfAWithdrawnMessageGoesBackToItsList) {
   EXPECT_TRUE(any_source_.take(&receive));
 }
 
-// A message that was kept goes first, though the any-source receive was posted before the second.
+// A stored message goes first, though the any-source receive was posted before the second receive.
 TEST_F(ReceiverTest, AnySourceDoesNotOvertakeAnUnexpectedMessage) {
   EXPECT_TRUE(is_ok(arrive(1, message_)));
   Request& receive = request(OpKind::kRecv, 1, buffer_);
@@ -205,7 +205,7 @@ TEST_F(ReceiverTest, APartlyReceivedMessageIsTakenFromItsReceiveByForceOnly) {
   EXPECT_EQ(channel_.frames.back().type, FrameType::kReject);
 }
 
-// Whole messages can still be received after the link; what follows one that is lost cannot.
+// Complete messages can still be received after the link's end, but none behind a lost one.
 TEST_F(ReceiverTest, TheEndOfTheLinkKeepsWholeMessages) {
   Request& waiting = post(9, buffer_);
   EXPECT_TRUE(is_ok(arrive(1, message_)));

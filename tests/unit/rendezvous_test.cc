@@ -99,7 +99,7 @@ TEST_F(RendezvousTest, AllRanksMeetAndTheServerLetsGo) {
   size_t before = unit::open_fds();
   serve("127.0.0.1");
   meet(8);
-  // The port is free again, as soon as all have their table.
+  // The port is free again as soon as all ranks have their table.
   EXPECT_TRUE(unit::eventually([&] { return listen_on(hosts_.front()).ok(); }));
   server_.reset();
   node_.reset();
@@ -115,7 +115,7 @@ TEST_F(RendezvousTest, ARankIsTakenOnce) {
   serve("127.0.0.1");
   auto zero = join(0, 3);
   auto first = join(1, 3);
-  // Whoever of the two comes second is refused; both say who the other is.
+  // The second of the two is rejected; both errors name the other.
   RendezvousJoin again = join_of(1, 3);
   again.address = address_of(1, "impostor");
   auto second = join(again, in_time());
@@ -141,7 +141,7 @@ TEST_F(RendezvousTest, AllMustAgreeOnTheirNumber) {
     return each.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   };
   ASSERT_TRUE(unit::eventually([&] { return ready(zero) || ready(one); }));
-  // Whoever comes second is refused; the others go by the first.
+  // The second one is rejected; the others use the size of the first.
   if (ready(one)) {
     EXPECT_TRUE(fails_with(one.get(), OH_ERR_INVALID, "there are 3 ranks, others said 2"));
     check(join(1, 2).get(), 2);
@@ -177,7 +177,7 @@ TEST_F(RendezvousTest, TheWrongSecretIsRefusedOnBothSides) {
   wrong.key = *rendezvous_key(*crypto_, "another secret of 16", hosts_, "tcp://test");
   EXPECT_TRUE(fails_with(join(wrong, in_time()).get(), OH_ERR_AUTH,
                          "the rendezvous does not know our secret"));
-  // A client that does not mind goes on, and the server does.
+  // A client that ignores the refusal continues, and so does the server.
   MessageSocket client = guest();
   ASSERT_TRUE(
       is_ok(client.send(static_cast<uint8_t>(Meeting::kJoin), encode_join(Bytes(kHelloNonce)))));
@@ -226,7 +226,7 @@ TEST_F(RendezvousTest, WithoutAServerTheErrorSaysWhereItWasLookedFor) {
   EXPECT_TRUE(fails_with(status, OH_ERR_TIMEOUT, hosts_.front().text()));
 }
 
-// What listens at the port where a rendezvous is looked for, and says something to one caller.
+// A listener at the port of a rendezvous that sends bytes to one caller.
 class Stranger {
  public:
   explicit Stranger(const SocketAddress& address) : listening_(std::move(*listen_on(address))) {}
@@ -236,7 +236,7 @@ class Stranger {
     return MessageSocket(UniqueFd(accept(listening_.get(), nullptr, nullptr)), kMaxHelloMessage);
   }
   void answer(const Bytes& bytes) { answer(called(), bytes); }
-  // Looks for a moment.
+  // Polls briefly.
   void answer_if_called(const Bytes& bytes) {
     pollfd calls{listening_.get(), POLLIN, 0};
     if (poll(&calls, 1, 10) > 0) answer(called(), bytes);
@@ -246,7 +246,7 @@ class Stranger {
   static void answer(MessageSocket caller, const Bytes& bytes) {
     EXPECT_EQ(::send(caller.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
-    // Else the bytes that were not read would take the answer away.
+    // Otherwise the unread bytes would reset the connection and discard the answer.
     (void)caller.receive_until(in_time(), "the join").ok();
   }
 
@@ -269,8 +269,8 @@ std::string shown(const Bytes& bytes) {
   return printable({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, 40);
 }
 
-// An endpoint, for instance, that was given the port of a rendezvous which is over, or a program
-// with another protocol.
+// For example an endpoint that got the port of a finished rendezvous, or a program with another
+// protocol.
 std::vector<Bytes> what_strangers_say() {
   const Bytes refusal = encode_refusal(error(OH_ERR_REFUSED, "who?"));
   return {framed(static_cast<uint8_t>(Hello::kRefuse), refusal),
@@ -321,7 +321,7 @@ TEST_F(RendezvousTest, AtTheDeadlineTheErrorSaysWhatListensThere) {
   }
 }
 
-// It lets us in, and says no word.
+// It accepts the connection, but sends nothing.
 TEST_F(RendezvousTest, WhoKeepsSilentIsNamedAtTheDeadline) {
   serve("127.0.0.1");
   server_.reset();
@@ -333,7 +333,7 @@ TEST_F(RendezvousTest, WhoKeepsSilentIsNamedAtTheDeadline) {
                          "what listens at " + hosts_.front().text() + " has not answered"));
 }
 
-// Who knows the key is a rendezvous: what is wrong with it is told at once.
+// A server that knows the key is a rendezvous: its protocol errors are reported at once.
 TEST_F(RendezvousTest, ARendezvousThatBreaksTheProtocolIsNotTriedAgain) {
   for (const Bytes& words : {text_bytes("SSH-2.0-OpenSSH_9.6\r\n"), framed(200, text_bytes("?")),
                              framed(static_cast<uint8_t>(Meeting::kTable), text_bytes("?"))}) {
@@ -355,7 +355,8 @@ TEST_F(RendezvousTest, ARendezvousThatBreaksTheProtocolIsNotTriedAgain) {
   }
 }
 
-// Our other end of a TCP connection of this process; -1: none yet.
+// Returns this process's descriptor of the other end of a TCP connection, or -1 if there is none
+// yet.
 int other_end(int fd) {
   sockaddr_storage near{};
   socklen_t near_size = sizeof(near);
@@ -402,7 +403,7 @@ TEST_F(RendezvousTest, AServerWaitsForAFormerOneToLetGo) {
 TEST_F(RendezvousTest, ThePortIsFreeWhenTheServerIsGone) {
   serve("127.0.0.1");
   for (int round = 0; round < 300; ++round) {
-    // Somebody waits there, or is about to.
+    // A rank waits there, or is about to.
     auto one = join(1, 2, Deadline::after(kMillisecond));
     server_.reset();
     ASSERT_TRUE(is_ok(listen_on(hosts_.front())));
@@ -427,7 +428,7 @@ TEST_F(RendezvousTest, WhoMeetsAServerOnItsWayOutTriesAgain) {
   }
 }
 
-// The next communicator's ranks may come while some of this one's have not read their table.
+// The next communicator's ranks may arrive while some of this one's have not read their table.
 TEST_F(RendezvousTest, WhoComesAfterAllHaveMetIsOfTheNextOne) {
   serve("127.0.0.1");
   MessageSocket slow = guest();
@@ -439,7 +440,7 @@ TEST_F(RendezvousTest, WhoComesAfterAllHaveMetIsOfTheNextOne) {
       *meeting_mac(*crypto_, key_, 'R', hello, ByteView(challenge->payload).first(kHelloNonce));
   ASSERT_TRUE(is_ok(slow.send(static_cast<uint8_t>(Meeting::kRegister),
                               encode_registration(mac, 0, 2, address_of(0)))));
-  // Connected in time, but says no word before all have met.
+  // Connects in time, but sends nothing before all ranks have met.
   MessageSocket silent = guest();
   check(join(1, 2).get(), 2);
   auto next = join(1, 2);
@@ -449,7 +450,7 @@ TEST_F(RendezvousTest, WhoComesAfterAllHaveMetIsOfTheNextOne) {
   communicator_ = {};
   check(join(0, 2).get(), 2);
   check(next.get(), 2);
-  // The table of the first one has come all the same.
+  // The table of the first one has arrived all the same.
   Result<MessageSocket::Message> table = slow.receive_until(in_time(), "the table");
   ASSERT_TRUE(is_ok(table));
   EXPECT_TRUE(is_ok(decode_table(table->payload, 2)));
@@ -499,7 +500,7 @@ TEST_F(RendezvousTest, RubbishAtThePortDisturbsNobody) {
   }
   check(join(1, 2).get(), 2);
   check(zero.get(), 2);
-  // Those who said nothing go at the deadline.
+  // Silent connections are closed at the deadline.
   for (MessageSocket& each : guests) {
     Status status;
     while (status.ok()) status = each.receive_until(in_time(), "the hang-up").status();

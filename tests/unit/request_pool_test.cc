@@ -14,7 +14,7 @@ struct Owner : std::enable_shared_from_this<Owner> {
   RequestPool requests;
 };
 
-// What a short message leaves in its request, and more.
+// Sets the fields that a short message leaves in its request, and more.
 void fill_core(Request* request) {
   request->kind = OpKind::kRecv;
   request->phase = Phase::kEnded;

@@ -14,7 +14,7 @@ using unit::fails_with;
 using unit::is_ok;
 using unit::Random;
 
-// Two sides of one segment, with a channel each.
+// Both sides of one segment, with a channel each.
 struct Rings {
   Rings() {
     Result<std::unique_ptr<Segment>> made = Segment::create(/*shared=*/false);
@@ -32,7 +32,7 @@ struct Rings {
   std::unique_ptr<RingChannel> in;
 };
 
-// A frame, and the bytes that belong to it, made from a number: both sides can make it.
+// A frame and its bytes, derived from a number, so that both sides can make them.
 struct Made {
   Frame frame;
   Bytes payload;
@@ -44,7 +44,7 @@ Made make(uint64_t number) {
   Frame& frame = made.frame;
   frame.tag = random.next();
   uint64_t kind = random.below(4);
-  if (kind < 2) {  // a message that is whole
+  if (kind < 2) {  // a complete message
     frame.type = FrameType::kEager;
     size_t most = kind ? RingChannel::kMaxPayload : 64;
     made.payload = random.bytes(random.below(most + 1));
@@ -70,7 +70,7 @@ bool push(RingChannel& channel, Made& made) {
   return channel.push(made.frame);
 }
 
-// The next frame that is not padding, checked against what was sent.
+// Takes the next frame that is not padding, and checks it.
 void expect_next(RingChannel& channel, uint64_t number) {
   Frame frame;
   while (true) {
@@ -109,7 +109,7 @@ bool next_is_there(RingChannel& channel) {
 
 class RingChannelTest : public ::testing::TestWithParam<uint64_t> {};
 
-// Frames of all kinds and sizes at any pace: all of them arrive, in order, with their bytes.
+// Frames of all kinds and sizes at any pace: all arrive, in order, with their bytes.
 TEST_P(RingChannelTest, WhatIsPushedArrivesInOrder) {
   Rings link;
   Random pace(GetParam());
@@ -171,7 +171,7 @@ TEST(RingTest, EveryShortSizeArrivesThroughBothReceivingWays) {
   }
 }
 
-// A full ring takes nothing, and takes again what has been given back.
+// A full ring accepts nothing, and accepts frames again after space was returned.
 TEST(RingTest, AFullRingPushesBack) {
   for (size_t size :
        {size_t{0}, size_t{8}, size_t{1000}, size_t{2048}, size_t{2049}, RingChannel::kMaxPayload}) {
@@ -184,7 +184,7 @@ TEST(RingTest, AFullRingPushesBack) {
     while (push(*link.out, made)) ASSERT_LE(++room, kCells);
     EXPECT_GT(room, 10u) << size;
     EXPECT_FALSE(push(*link.out, made));
-    // Room comes back lazily, but all of it comes back.
+    // Space is returned lazily, but completely.
     for (int round = 0; round < 5; ++round) {
       uint64_t count = 0;
       while (next_is_there(*link.in)) {
@@ -223,12 +223,12 @@ TEST(RingTest, CreditGoesBack) {
   EXPECT_EQ(link.in->credit_returned(), 0u);
 }
 
-// User's bytes in cells are never taken for a frame, whatever they are.
+// User bytes in cells are never mistaken for a frame.
 TEST(RingTest, PayloadIsNeverTakenForAFrame) {
   Rings link;
   Random random(9);
   for (uint64_t i = 0; i < 3000; ++i) {
-    // Words that look like the sequences to come.
+    // Words that look like upcoming sequence numbers.
     Bytes bytes(random.below(RingChannel::kMaxShort / 8) * 8);
     for (size_t at = 0; at < bytes.size(); at += 8) {
       uint64_t word = cell_word(static_cast<uint32_t>(random.below(100000)) << 1 | 1,
@@ -249,7 +249,7 @@ TEST(RingTest, PayloadIsNeverTakenForAFrame) {
   }
 }
 
-// What no producer of ours writes is a protocol error, and never a read outside of the rings.
+// Input that our producer never writes is a protocol error, and never a read outside of the rings.
 TEST(RingTest, NonsenseInACellIsRefused) {
   struct {
     FrameType type;
@@ -297,7 +297,7 @@ TEST(RingTest, AShortMessageBeyondTheEndOfTheRingIsRefused) {
     ASSERT_TRUE(is_ok(link.in->peek(&frame)));
     link.in->pop();
   }
-  // The last cell claims to go on behind it.
+  // The last cell claims to continue beyond its end.
   link.first->outgoing().cells[kCells - 1].word.store(
       cell_word((kCells - 1) << 1 | 1, FrameType::kEager, kShort, 500));
   Frame frame;
@@ -308,7 +308,7 @@ TEST(RingTest, AShortMessageBeyondTheEndOfTheRingIsRefused) {
   EXPECT_FALSE(link.in->take_short(0, room.data(), room.size(), &size, &given));
 }
 
-// A producer that lies about what it has consumed gets no more room than there is.
+// A peer that lies about what it has consumed gets no extra space.
 TEST(RingTest, AConsumerThatLiesDoesNotLeadUsAstray) {
   for (uint64_t lie : {uint64_t{1} << 40, UINT64_MAX, UINT64_MAX - 5, uint64_t{1} << 63}) {
     Rings link;

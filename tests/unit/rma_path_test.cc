@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RmaPath over UCX, both ends of a link in this process: bytes, the life of a region's key, and
-// what a cancelled operation leaves behind.
+// RmaPath over UCX, both ends of a link in this process: bytes, the life of a region's key, and the
+// remains of a cancelled operation.
 #include "path/rma/rma_path.h"
 
 #include "unit/path_side.h"
@@ -27,7 +27,7 @@ struct Side : PathSide {
     link.channel = std::move(made);
     link.path = OH_PATH_UCX;
   }
-  // Handles what has come, and makes progress.
+  // Handles arrived frames, and makes progress.
   Status work() {
     (void)link.ucx->worker().progress();
     while (link.ucx->ready()) {
@@ -48,7 +48,7 @@ struct Side : PathSide {
   }
 
   std::optional<RmaPath> path;
-  bool grants = true;  // keys, and makes progress
+  bool grants = true;  // whether it grants keys and makes progress
 };
 
 class RmaPathTest : public ::testing::Test {
@@ -75,7 +75,7 @@ class RmaPathTest : public ::testing::Test {
   }
   void TearDown() override {
     if (!initiator_) return;
-    // As the end of a link.
+    // As at the end of a link.
     for (Side* side : {&*initiator_, &*target_}) {
       side->link.ucx->disconnect();
       side->path->fail_all();
@@ -83,7 +83,7 @@ class RmaPathTest : public ::testing::Test {
     }
   }
 
-  // Both sides work until the condition holds.
+  // Progresses both sides until the condition holds.
   template <typename Condition>
   bool comes(Condition condition) {
     return eventually([&] {
@@ -105,7 +105,7 @@ class RmaPathTest : public ::testing::Test {
     EXPECT_EQ(initiator_->path->ready(operation_), Path::Ready::kNow);
     initiator_->path->begin(operation_);
   }
-  // Pushes as much as there is room for until all is with UCX.
+  // Pushes as far as there is room, until UCX has all blocks.
   bool push_all() {
     return comes([&] { return initiator_->path->push(operation_); });
   }
@@ -137,7 +137,7 @@ TEST_F(RmaPathTest, BlocksAreThereWhenTheOperationEnds) {
   }
 }
 
-// A turn is bounded: the rest of the operation follows in the next ones.
+// A turn is bounded: the rest of the operation follows in later turns.
 TEST_F(RmaPathTest, ALargeOperationTakesSeveralTurns) {
   get_key();
   prepare(OpKind::kPut, /*size=*/7 << 20);
@@ -167,7 +167,7 @@ TEST_F(RmaPathTest, ARegionThatIsGoneHasNoKey) {
   EXPECT_EQ(initiator_->path->ready(operation_), Path::Ready::kNever);
 }
 
-// The owner unmaps a region when the peer has given its key back.
+// The owner unmaps a region once the peer has returned its key.
 TEST_F(RmaPathTest, ADetachedKeyIsGivenBack) {
   get_key();
   EXPECT_FALSE(target_->path->leave(*region_));
@@ -176,7 +176,7 @@ TEST_F(RmaPathTest, ADetachedKeyIsGivenBack) {
   EXPECT_EQ(keys().find(region_->index, region_->version), nullptr);
 }
 
-// What UCX has ends as usual; the key goes behind it.
+// Operations in UCX complete as usual; the key is returned after them.
 TEST_F(RmaPathTest, RetiringARegionWaitsForWhatIsUnderWay) {
   get_key();
   prepare(OpKind::kPut);
@@ -202,7 +202,7 @@ TEST_F(RmaPathTest, RetiringARegionStopsWhatIsBeingPushed) {
   EXPECT_TRUE(initiator_->ended_with(OH_ERR_RETIRED));
 }
 
-// A put ends for its request at once; its signals wait for the flush behind it.
+// The put's request ends at once; its signals wait for the flush.
 TEST_F(RmaPathTest, ACancelledPutStaysUntilItIsFlushed) {
   get_key();
   prepare(OpKind::kPut);

@@ -17,7 +17,8 @@ using unit::fails_with;
 using unit::FaultyOs;
 using unit::is_ok;
 
-// The layout is shared between builds: a change needs a new kSegmentLayout, and new numbers here.
+// The layout is shared between builds: a change requires a new kSegmentLayout, and new numbers
+// here.
 TEST(SegmentTest, TheLayoutIsAsItIsWrittenDown) {
   static_assert(kSegmentLayout == 2);
   static_assert(sizeof(Cell) == 64);

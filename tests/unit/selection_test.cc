@@ -74,7 +74,7 @@ TEST(SelectionTest, MessagesTakeTheShortestPath) {
   LinkFacts no_credit = shm;
   no_credit.eager_credit = 0;
   LinkFacts little_credit = shm;
-  little_credit.eager_credit = 300;  // 4 times 64 bytes, and a rest that is never enough
+  little_credit.eager_credit = 300;  // 4 times 64 bytes, and a rest that never suffices
   LinkFacts no_inline = shm;
   no_inline.granted_inline = 0;
   const Row table[] = {
@@ -199,8 +199,8 @@ TEST(SelectionTest, OneSidedOperationsOnDeviceMemoryTakeTheShortestPath) {
   expect_rows(table, choose_one_sided);
 }
 
-// Of a source that the target's engine would read, and of which it does not know when it may: rows
-// of their own. Others take the path of any message.
+// Sources that the target's engine would read, without knowing when it may, have rows of their own.
+// Others take the path of any message.
 TEST(SelectionTest, PendingMessagesHaveRowsWhereTheyTakeAnotherPath) {
   LinkFacts apart = gpu_link(false);
   apart.why_no_peer_access = "no peer access";
@@ -225,7 +225,7 @@ TEST(SelectionTest, PendingMessagesHaveRowsWhereTheyTakeAnotherPath) {
   }
 }
 
-// The worker copies what our engine would, up to its largest size and where kernels reach.
+// The worker copies what the local engine would, up to its largest size and if kernels have access.
 TEST(SelectionTest, TheWorkerTakesSmallCopiesOfOurEngine) {
   for (bool same_process : {false, true}) {
     for (bool same_gpu : {false, true}) {
@@ -253,7 +253,8 @@ cuda::GpuLink joined_by(oh_link kind, unsigned nvlinks = 0) {
   return link;
 }
 
-// What joins the GPUs is said of every way between them, and of no other; it changes no choice.
+// The connection of the GPUs is part of the reason of every path between them, and of no other; it
+// does not affect the choice.
 TEST(SelectionTest, TheLinkIsSaidAndChangesNoChoice) {
   for (bool same_process : {false, true}) {
     const LinkFacts plain = gpu_link(same_process);
@@ -279,7 +280,7 @@ TEST(SelectionTest, TheLinkIsSaidAndChangesNoChoice) {
             choose_message(gpu_link(false, true), kDevice, kDevice, 1).why);
 }
 
-// Only of what the hardware could do better.
+// Only if the hardware allows a better path.
 TEST(SelectionTest, AWayThatIsLongerThanTheHardwareAllowsIsSaid) {
   LinkFacts facts = gpu_link(false);
   facts.gpu_link = joined_by(OH_LINK_NVLINK, 18);
@@ -292,14 +293,14 @@ TEST(SelectionTest, AWayThatIsLongerThanTheHardwareAllowsIsSaid) {
     facts.gpu_link = joined_by(kind);
     EXPECT_EQ(why_slower(facts), "") << kind;
   }
-  // Within the process the driver takes the way through the host.
+  // Within the process the driver stages the copy through the host.
   facts.same_process = true;
   EXPECT_NE(
       choose_message(facts, kDevice, kDevice, 1).why.find("by the driver through host memory"),
       std::string::npos);
 }
 
-// Rows for the kinds of memory that the two sides have, and for no other.
+// There are rows for the memory kinds that the two sides have, and for no other.
 TEST(SelectionTest, DeviceMemoryIsExplainedWhereThereIsSome) {
   for (int bits = 0; bits < 4; ++bits) {
     LinkFacts facts = gpu_link(false);
@@ -318,7 +319,7 @@ TEST(SelectionTest, DeviceMemoryIsExplainedWhereThereIsSome) {
   }
 }
 
-// One row, where both sides are on a GPU and the link was asked.
+// One row, if both sides are on a GPU and the link was checked.
 TEST(SelectionTest, StreamsAreExplained) {
   auto row_of = [](const LinkFacts& facts) {
     std::vector<PathRow> found;
@@ -344,8 +345,8 @@ TEST(SelectionTest, StreamsAreExplained) {
   EXPECT_TRUE(row_of(facts).empty());
 }
 
-// Whatever the facts are: the rows of a pair of memories follow each other without gap or overlap,
-// from nothing to everything, and each says what choose_message() says at both of its ends.
+// Whatever the facts: the rows of a pair of memory kinds cover all sizes without gap or overlap,
+// and each agrees with choose_message() at both of its ends.
 TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
   for (int bits = 0; bits < 128; ++bits) {
     for (uint64_t granted : {uint64_t{0}, uint64_t{400}, uint64_t{65536}}) {
@@ -387,7 +388,7 @@ TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
   }
 }
 
-// Every path that there is a name for is viable here, or the reason is there.
+// Every named path is viable here, or has a reason.
 TEST(SelectionTest, EveryTransportIsViableOrSaysWhyNot) {
   std::map<std::string, TransportFact> by_name;
   for (const TransportFact& fact : transports("off", "off")) {
@@ -395,7 +396,7 @@ TEST(SelectionTest, EveryTransportIsViableOrSaysWhyNot) {
     EXPECT_TRUE(by_name.emplace(fact.name, fact).second) << fact.name;
   }
   for (int path = OH_PATH_LOCAL; path < OH_PATH_COUNT; ++path) {
-    if (path == OH_PATH_INLINE) continue;  // a part of each of them
+    if (path == OH_PATH_INLINE) continue;  // included in each of them
     EXPECT_EQ(by_name.count(oh_path_name(static_cast<oh_path>(path))), 1u) << path;
   }
   EXPECT_TRUE(by_name.at("local").viable);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sender: eager, announced and streamed messages over a channel without another side.
+// Sender: eager, announced and streamed messages over a channel without a peer.
 #include "message/sender.h"
 
 #include <algorithm>
@@ -105,7 +105,7 @@ TEST_F(SenderTest, ACtsStreamsTheWholeMessage) {
   EXPECT_EQ(count(FrameType::kData), 5u);  // of 4096 bytes
 }
 
-// No part crosses a multiple of the border, and none goes further than was granted.
+// No part crosses a multiple of the border, and none exceeds the grant.
 TEST_F(SenderTest, ACtsSaysHowFar) {
   Request& send = post(1, large_);
   answer(FrameType::kCts, send, 6000, 3000);
@@ -127,7 +127,7 @@ TEST_F(SenderTest, ARejectedMessageEndsItsSend) {
   EXPECT_TRUE(sender_.idle());
 }
 
-// The receiver rejects while parts are under way: the rest is withdrawn.
+// The receiver rejects while parts are in flight: the rest is withdrawn.
 TEST_F(SenderTest, ARejectedStreamIsAborted) {
   Request& send = post(1, large_);
   answer(FrameType::kCts, send, 4096);
@@ -148,7 +148,8 @@ TEST_F(SenderTest, AQueuedSendIsCancelledSilently) {
   EXPECT_EQ(channel_.types(), std::vector{FrameType::kEager});
 }
 
-// Its number will not come: the next message begins an epoch, one for all that were withdrawn.
+// Its number will not arrive: the next message begins an epoch, a single one for all withdrawn
+// messages.
 TEST_F(SenderTest, CancellingAnAnnouncedSendBeginsAnEpoch) {
   Request& first = post(1, large_);
   Request& second = post(1, large_);

@@ -24,7 +24,7 @@ class SlotTableTest : public ::testing::Test {
   static SlotOffer offer_of(const SlotTable::Posted& posted) {
     return {.slot = posted.index, .sequence = posted.sequence, .length = 100};
   }
-  // The other side is through with it.
+  // The peer completes the slot.
   void finish(const SlotTable::Posted& posted) {
     EXPECT_TRUE(slot_advance(*posted.slot, posted.sequence, SlotState::kClaimed, SlotState::kDone));
     theirs_.theirs(posted.index).released.store(posted.sequence);
@@ -52,7 +52,7 @@ TEST_F(SlotTableTest, AClaimSeesThePostAndThePostTheClaim) {
   EXPECT_EQ(posted.slot->claimer_address, 40u);
   EXPECT_EQ(posted.slot->claimer_length, 50u);
   EXPECT_EQ(posted.slot->claimer_block, 60u);
-  // One of the two wins.
+  // Only one of the two succeeds.
   EXPECT_FALSE(ours_.withdraw(posted.index, OH_OK));
   EXPECT_FALSE(theirs_.is_posted(offer));
 }
@@ -63,7 +63,7 @@ TEST_F(SlotTableTest, AWithdrawnSlotIsFreeAtOnceAndItsOfferIsOver) {
   EXPECT_FALSE(theirs_.is_posted(offer_of(first)));
   EXPECT_FALSE(theirs_.refuse(offer_of(first), OH_ERR_RANGE));
   EXPECT_FALSE(theirs_.ended_with_link(offer_of(first)));
-  // The next use has a sequence of its own.
+  // The next use has its own sequence number.
   const SlotTable::Posted second = ours_.post({1, 2, 3, 0}, false);
   EXPECT_EQ(second.index, first.index);
   EXPECT_NE(second.sequence, first.sequence);

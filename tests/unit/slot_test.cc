@@ -26,7 +26,7 @@ TEST(SlotTest, TheWordHoldsSequenceStateAndStatus) {
   }
 }
 
-// The table of transitions, all of it.
+// The complete table of transitions.
 TEST(SlotTest, EveryTransitionIsAllowedOrRefused) {
   auto allowed = [](SlotState from, SlotState to) {
     return (from == SlotState::kFree && to == SlotState::kPosted) ||
@@ -63,7 +63,7 @@ TEST(SlotTest, AStaleSequenceOrAnotherStateFails) {
   EXPECT_FALSE(slot_advance(slot, 8, SlotState::kClaimed, SlotState::kDone));
 }
 
-// As a stream compares it: at least, and cyclic.
+// As a stream compares the word: greater or equal, cyclic.
 bool passes(uint64_t word, uint32_t sequence) {
   return static_cast<int64_t>(word - slot_passes(sequence)) >= 0;
 }
@@ -120,8 +120,8 @@ TEST(SlotTest, ChunksCoverEveryLength) {
   EXPECT_EQ(slot_chunk(64 * 1024), 32u * 1024) << "each side copies one";
 }
 
-// The owner cancels while the other side claims: exactly one of them wins, every time, and the
-// claimer's fields are there when the owner sees the claim.
+// The owner cancels while the peer claims: exactly one of them wins, and the claimer's fields are
+// visible when the owner sees the claim.
 TEST(SlotTest, ACancelAndAClaimNeverBothWin) {
   constexpr uint32_t kRounds = 20000;
   TransferSlot slot{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SlotsPath at both ends of a link, over one segment and with host memory: who copies is not its
-// concern. What one side pushes the other one gets when the test says so.
+// SlotsPath at both ends of a link, over one segment and with host memory; the path does not depend
+// on which side copies. The test decides when pushed frames arrive.
 #include "path/direct/slots_path.h"
 
 #include "link/memory_exchange.h"
@@ -22,7 +22,7 @@ struct Side : PathSide {
     link.mover = std::make_unique<LocalMover>();
     transfers.start(nullptr);
   }
-  // Notices claims and copies; true when something happened.
+  // Handles claims and copies; returns whether anything happened.
   bool work() OH_NO_THREAD_ANALYSIS {
     LinkGuard guard(link);
     const bool any = transfers.poll(nullptr);
@@ -46,12 +46,12 @@ class SlotsPathTest : public PathTest<Side> {
     for (size_t i = 0; i < count; ++i) blocks.push_back({local_.data() + 2 * i, 3 * i, 1});
     unit::prepare(operation_, OpKind::kPut, *region_, std::move(blocks));
   }
-  // Until neither side has anything to do.
+  // Works until neither side has anything to do.
   void work() {
     while (static_cast<int>(initiator_.work()) | static_cast<int>(target_.work())) {
     }
   }
-  // Nothing stays behind, at either side.
+  // Nothing may be left on either side.
   void TearDown() override {
     work();
     EXPECT_FALSE(initiator_.transfers.in_use());
@@ -77,7 +77,7 @@ TEST_F(SlotsPathTest, BlocksAreThereWhenTheOperationEnds) {
   }
 }
 
-// An operation has a part of the slots; it goes on as its blocks end.
+// An operation may use a part of the slots; it continues as its blocks end.
 TEST_F(SlotsPathTest, ManyBlocksGoInTurns) {
   prepare_many(200);
   EXPECT_FALSE(initiator_.path.push(operation_));
@@ -92,7 +92,7 @@ TEST_F(SlotsPathTest, ManyBlocksGoInTurns) {
   EXPECT_TRUE(are_equal(operation_));
 }
 
-// A slot whose frame finds no room is free again.
+// A slot is freed if the channel has no room for its frame.
 TEST_F(SlotsPathTest, AFullChannelIsTriedAgain) {
   prepare(OpKind::kPut);
   initiator_.fakes.channel->room = false;
@@ -143,7 +143,7 @@ TEST_F(SlotsPathTest, AReadOnlyRegionIsReadAndNotWritten) {
   EXPECT_TRUE(are_equal(operation_));
 }
 
-// What was claimed before the region was retired ends, too, and then the region is left.
+// Blocks that were claimed before the region was retired still end; then the region is unused.
 TEST_F(SlotsPathTest, ARegionIsLeftOnceItsBlocksHaveEnded) {
   begin(OpKind::kPut);
   target_.regions.retire(*region_);
@@ -163,7 +163,7 @@ TEST_F(SlotsPathTest, FramesOfNoCorrectPeerBreakTheProtocol) {
   EXPECT_TRUE(fails_with(target_.path.on_frame(frame), OH_ERR_PROTOCOL));
 }
 
-// Nobody has claimed it: it is taken back, and the frame that comes late has no effect.
+// The offer is unclaimed: it is withdrawn, and a late frame has no effect.
 TEST_F(SlotsPathTest, AnOfferIsCancelled) {
   prepare(OpKind::kPut);
   const Bytes before = remote_;
@@ -176,7 +176,7 @@ TEST_F(SlotsPathTest, AnOfferIsCancelled) {
   EXPECT_EQ(remote_, before);
 }
 
-// The target has claimed it and copies nothing yet: both sides end it.
+// The target has claimed it, but has not copied yet: both sides end it.
 TEST_F(SlotsPathTest, AClaimedBlockIsAbandoned) {
   begin(OpKind::kPut);
   EXPECT_TRUE(initiator_.path.has_begun(operation_));
@@ -184,7 +184,7 @@ TEST_F(SlotsPathTest, AClaimedBlockIsAbandoned) {
   EXPECT_TRUE(initiator_.ended_with(OH_ERR_TIMEOUT));
 }
 
-// The target holds a chunk that it does not end: with give_up the buffer is in doubt.
+// The target holds a chunk that it does not finish: with give_up the buffer is in doubt.
 TEST_F(SlotsPathTest, ABlockThatTheTargetCopiesIsGivenUpInDoubt) {
   prepare(OpKind::kPut);
   Request request;

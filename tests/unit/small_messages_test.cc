@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short messages with requests: which of them one look at the ring ends, and with what result.
+// Short messages with requests: which of them one poll of the ring ends, and with which result.
 #include <vector>
 
 #include "fuzz/victim.h"
@@ -61,7 +61,7 @@ TEST_F(SmallMessages, OneLookEndsAllReceivesWhoseMessagesHaveCome) {
   ASSERT_TRUE(peer().operations().progress(requests_[0]));
   for (size_t i = 0; i < 3; ++i) expect_got(i, kTag, 100 + i);
   EXPECT_FALSE(requests_[3]->ended());
-  // No receive waits for that one: whoever looks at the ring for his own leaves it there.
+  // That message has no receive: a poll for another receive leaves it in the ring.
   EXPECT_FALSE(peer().operations().messages().probe(kTag + 1));
   peer().operations().progress(nullptr);
   EXPECT_TRUE(peer().operations().messages().probe(kTag + 1));
@@ -117,7 +117,7 @@ TEST_F(SmallMessages, AReceiveWithoutItsHandleGoesBackToThePool) {
 TEST_F(SmallMessages, ASendHasEndedWhenItReturns) {
   const uint64_t word = 5;
   const auto* data = reinterpret_cast<const uint8_t*>(&word);
-  // The first of a tag goes another way.
+  // The first message of a tag takes another path.
   for (int i = 0; i < 3; ++i) {
     Request* request = endpoint().requests().acquire(endpoint());
     requests_.push_back(request);

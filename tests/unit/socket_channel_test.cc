@@ -128,7 +128,7 @@ TEST(SocketChannelTest, CreditIsGivenBackInPortions) {
   SocketChannel channel(sink, 1000);
   channel.return_credit(249);
   EXPECT_TRUE(sink.messages.empty());
-  // With a full backlog it is kept, not lost.
+  // With a full backlog the credit is kept, not lost.
   sink.queued = 1 << 20;
   channel.return_credit(1);
   EXPECT_TRUE(sink.messages.empty());

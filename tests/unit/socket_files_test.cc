@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Socket files that killed processes leave behind go when the next process starts; those of living
-// processes stay, whatever state the process is in.
+// The next process to start removes socket files of killed processes; files of living processes
+// stay, whatever state the process is in.
 #include "control/socket_files.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ Config config_in(const std::string& folder) {
 
 std::string name_of(const char* prefix = "onehop-") { return prefix + id_text(*random_id()); }
 
-// The socket file of this process, or of another that is gone soon.
+// The socket file of this process, or of another that will soon be gone.
 std::string file_of(Node& node) {
   Address address;
   node.describe(&address);
@@ -43,14 +43,14 @@ std::string file_of(Node& node) {
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Leaves a file as a killed process does. Its descriptor is gone, and its abstract name.
+// Leaves a file behind as a killed process does, without its descriptor and its abstract name.
 std::string leave_behind(const std::string& folder, const char* prefix = "onehop-") {
   std::string path = folder + "/" + name_of(prefix);
   EXPECT_TRUE(is_ok(listen_on(SocketAddress::unix_path(path))));
   return path;
 }
 
-// A process that does something, says so, and lives until it is killed.
+// A process that runs some code, reports it, and lives until it is killed.
 class Child {
  public:
   explicit Child(const std::function<bool()>& body) {
@@ -89,7 +89,7 @@ class Child {
   pid_t pid_ = 0;
 };
 
-// Starts a node, and with it a sweep.
+// Starts a node, which sweeps, until the condition holds.
 void sweep_until(const std::string& folder, const std::function<bool()>& swept) {
   Result<std::shared_ptr<Node>> node = Node::get(config_in(folder));
   ASSERT_TRUE(is_ok(node));
@@ -97,7 +97,7 @@ void sweep_until(const std::string& folder, const std::function<bool()>& swept) 
 }
 
 bool start_node(const std::string& folder) {
-  // Kept until the process is killed.
+  // Lives until the process is killed.
   static std::shared_ptr<Node>* const kept = new std::shared_ptr<Node>;
   Result<std::shared_ptr<Node>> node = Node::get(config_in(folder));
   if (!node.ok()) return false;
@@ -112,11 +112,11 @@ TEST(SocketFilesTest, FilesOfKilledProcessesGo) {
     for (int i = 0; i < 3; ++i) {
       children.push_back(std::make_unique<Child>([&] { return start_node(folder.path()); }));
     }
-    // None of them sweeps while the others are killed.
+    // None of them may sweep while the others are killed.
     for (const std::unique_ptr<Child>& child : children) child->stop();
   }
   ASSERT_EQ(folder.entries(), 3u);
-  sweep_until(folder.path(), [&] { return folder.entries() == 1; });  // ours
+  sweep_until(folder.path(), [&] { return folder.entries() == 1; });  // only ours is left
   EXPECT_TRUE(unit::eventually([&] { return folder.entries() == 0; }));
 }
 
@@ -126,14 +126,14 @@ TEST(SocketFilesTest, ThousandsOfThemGo) {
   sweep_until(folder.path(), [&] { return folder.entries() == 1; });
 }
 
-// Whatever a sweep may meet; a file that is left behind tells when it is through.
+// All states that a sweep may meet; the removal of a stale file shows that it has finished.
 TEST(SocketFilesTest, LivingProcessesKeepTheirs) {
   unit::TempDir folder;
   Child running([&] { return start_node(folder.path()); });
   Child stopped([&] { return start_node(folder.path()); });
   stopped.stop();
-  // Nobody accepts, so connections fill the backlog; another network namespace, where there may be
-  // one, so that the abstract name tells nothing.
+  // Connections are not accepted, so they fill the backlog; in another network namespace, where
+  // possible, so that the abstract name cannot be checked.
   const std::string full = name_of();
   Child busy([&] {
     (void)unshare(CLONE_NEWUSER | CLONE_NEWNET);
@@ -163,7 +163,7 @@ TEST(SocketFilesTest, LivingProcessesKeepTheirs) {
   sweep_until(folder.path(), [&] { return folder.entries() == 1; });
 }
 
-// Between bind and listen a file refuses connections like one that is left behind.
+// Between bind and listen a file refuses connections, as a stale one does.
 TEST(SocketFilesTest, AFileThatIsTakenTooEarlyIsMadeAgain) {
   class Thief final : public Os {
    public:
@@ -227,7 +227,7 @@ TEST(SocketFilesTest, AFolderThatCannotBeReadIsLeftAlone) {
   ASSERT_EQ(chmod(folder.path().c_str(), 0333), 0);
   {
     Child child([&] {
-      // As root we would be allowed to read it.
+      // Root would be allowed to read it.
       if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) return false;
       return start_node(folder.path());
     });
@@ -235,7 +235,7 @@ TEST(SocketFilesTest, AFolderThatCannotBeReadIsLeftAlone) {
   EXPECT_TRUE(exists(left));
   ASSERT_EQ(chmod(folder.path().c_str(), 0700), 0);
   EXPECT_EQ(folder.entries(), 2u);
-  // Another user's is not ours to judge.
+  // Another user's file must not be judged.
   sweep_until(folder.path(), [&] { return !exists(left); });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagingPath at both ends of a link. The streams of messages are the test's: it carries the bytes
-// of a run when it wants to.
+// StagingPath at both ends of a link. The test replaces the message streams: it moves the bytes of
+// a run when it wants to.
 #include "path/staging/staging_path.h"
 
 #include "unit/path_side.h"
@@ -17,7 +17,7 @@ struct Side : PathSide {
 
 class StagingPathTest : public PathTest<Side> {
  protected:
-  // Blocks of whose bytes nothing is moved.
+  // Blocks whose bytes are never moved.
   void prepare_sizes(size_t count, uint64_t size) {
     std::vector<Block> blocks;
     for (size_t i = 0; i < count; ++i) blocks.push_back({nullptr, 2 * i * size, size});
@@ -31,7 +31,7 @@ class StagingPathTest : public PathTest<Side> {
     }
     return bytes;
   }
-  // Carries the bytes of one run, as the streams of both sides do, and ends it at both.
+  // Moves the bytes of one run, as the streams of both sides do, and ends it on both.
   static void stream(Side& from, Side& to) {
     ASSERT_EQ(from.streams.offered.size(), 1u);
     ASSERT_EQ(to.streams.incoming.size(), 1u);
@@ -45,7 +45,7 @@ class StagingPathTest : public PathTest<Side> {
       std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(at), some.size(), some.begin());
       at += some.size();
     }
-    out.phase = Phase::kDirect;  // all parts have left
+    out.phase = Phase::kDirect;  // all parts were sent
     if (out.serves_peer()) from.streams.end(&out, {});
     to.streams.end(&in, {});
   }
@@ -72,7 +72,7 @@ TEST_F(StagingPathTest, AGetEndsWithItsLastByte) {
   EXPECT_TRUE(target_.frames().empty()) << "a get needs no ack";
 }
 
-// The ack of a put whose last part the channel still sends does not end it.
+// The ack of a put whose last part is still queued in the channel does not end it.
 TEST_F(StagingPathTest, AnAckBeforeTheLastPartHasLeftWaits) {
   begin(OpKind::kPut);
   Request* run = initiator_.streams.offered.front();
@@ -102,7 +102,7 @@ TEST_F(StagingPathTest, LargeBlocksTravelAlone) {
   EXPECT_EQ(initiator_.frames().size(), 2u);
 }
 
-// A link has a bound, whatever is to be moved; runs that end make room.
+// The runs of a link are bounded, whatever is to be moved; runs that end make room.
 TEST_F(StagingPathTest, ALinkHasSoManyRunsUnderWay) {
   prepare_sizes(300, 1 << 20);
   EXPECT_FALSE(initiator_.path.push(operation_));
@@ -173,7 +173,7 @@ TEST_F(StagingPathTest, ListsThatDoNotAddUpBreakTheProtocol) {
   EXPECT_TRUE(is_ok(target_.path.on_frame(good)));
 }
 
-// The other side drops it, too.
+// The peer drops it, too.
 TEST_F(StagingPathTest, AGetThatWasCancelledIsRejectedWhenItIsReady) {
   begin(OpKind::kGet);
   EXPECT_FALSE(initiator_.path.has_begun(operation_));
@@ -194,7 +194,7 @@ TEST_F(StagingPathTest, BytesThatWereNotRequestedBreakTheProtocol) {
   EXPECT_TRUE(fails_with(initiator_.path.on_frame(ready), OH_ERR_PROTOCOL)) << "twice";
 }
 
-// Parts that are in flight cannot be cancelled before the operation is given up.
+// Parts in flight cannot be cancelled before the operation is given up.
 TEST_F(StagingPathTest, WhatIsInFlightIsCancelledWhenItIsGivenUp) {
   prepare(OpKind::kPut);
   EXPECT_TRUE(initiator_.path.push(operation_));
@@ -220,7 +220,7 @@ TEST_F(StagingPathTest, ARegionIsLeftOnceItsRunsHaveEnded) {
   EXPECT_TRUE(initiator_.ended_with(OH_ERR_RETIRED));
 }
 
-// An engine may still be at the memory of a run that has ended.
+// An engine may still access the memory of a run that has ended.
 TEST_F(StagingPathTest, ARegionIsNotLeftWhileItsMemoryIsInDoubt) {
   begin(OpKind::kPut);
   auto copy = std::make_shared<StagedCopy>();
@@ -235,7 +235,7 @@ TEST_F(StagingPathTest, ARegionIsNotLeftWhileItsMemoryIsInDoubt) {
   EXPECT_TRUE(target_.path.leave(*region_));
 }
 
-// Device memory, at either side, needs a thread that makes progress.
+// Device memory on either side needs a progress thread.
 TEST_F(StagingPathTest, DeviceMemoryNeedsTheProgressThread) {
   LocalBuffer local;
   EXPECT_TRUE(is_ok(initiator_.path.admit(local, /*put=*/true)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagingPipeline on the fake driver, over a link that has a channel and nothing else.
+// StagingPipeline on the fake driver, over a link with only a channel.
 #include "path/staging/staging_pipeline.h"
 
 #include <deque>
@@ -17,7 +17,7 @@ constexpr uint64_t kBuffer = 4096;
 constexpr auto kOut = StagingDirection::kOut;
 constexpr auto kIn = StagingDirection::kIn;
 
-// ---- What one message can do next ---------------------------------------------------------------
+// ---- The next step of one message ---------------------------------------------------------------
 
 class StagingTransferTest : public ::testing::Test {
  protected:
@@ -136,7 +136,7 @@ class StagingPipelineTest : public GpuTest {
     for (DeviceBuffer& buffer : buffers) gpu->free(buffer.address);
     GpuTest::TearDown();
   }
-  // Buffers of each direction.
+  // Limits the buffers of each direction.
   void use_buffers(uint32_t most) {
     link.staging = std::make_shared<StagingPool>(gpu, kBuffer, most);
     pipeline = std::make_unique<StagingPipeline>(link);
@@ -179,7 +179,7 @@ class StagingPipelineTest : public GpuTest {
     }
     return found;
   }
-  // The bytes of a message arrive up to `end`, as far as there is place for them.
+  // The bytes of a message arrive up to `end`, as far as there are buffers.
   void arrive(Request& receive, const Bytes& bytes, uint64_t end) {
     StagedCopy& copy = *receive.staged;
     while (copy.there < end) {
@@ -288,7 +288,7 @@ TEST_F(StagingPipelineTest, AFailedCopyStopsTheMessage) {
   EXPECT_TRUE(comes([&] { return pipeline->empty(); }));
 }
 
-// At the end of a link a receive whose bytes are all here is still copied.
+// At the end of a link a receive whose bytes have all arrived is still copied.
 TEST_F(StagingPipelineTest, TheEndOfTheLinkStopsWhatIsNotWhole) {
   const Bytes bytes = Random(5).bytes(kBuffer);
   Request& whole = request(OpKind::kRecv, allocate(kBuffer), kBuffer);

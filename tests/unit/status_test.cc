@@ -43,8 +43,7 @@ TEST(StatusTest, EveryCodeGoesRoundByNameNumberScopeAndText) {
   }
 }
 
-// A code says what has to be rebuilt: the signs and the groups of numbers say the same as the
-// scopes.
+// A code states what must be rebuilt: its sign and its group of numbers agree with its scope.
 TEST(StatusTest, NumbersAreGroupedByScope) {
   for (const Listed& entry : kListed) {
     if (entry.number >= 0) {

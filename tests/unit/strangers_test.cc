@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Strangers cost nothing but a descriptor, and that for a short time only.
+// Unauthenticated connections cost only a descriptor, and only for a short time.
 #include <errno.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ using unit::in_time;
 using unit::is_ok;
 using unit::say_hello;
 
-// Waits until the other side has hung up.
+// Waits until the peer has hung up.
 ::testing::AssertionResult is_dropped(MessageSocket& socket) {
   while (true) {
     Result<MessageSocket::Message> message = socket.receive_until(in_time(), "the hang-up");
@@ -60,13 +60,13 @@ TEST(StrangersTest, WhoAuthenticatedButNeverConfirmsIsDroppedToo) {
 TEST(StrangersTest, WhoSendsRubbishIsDroppedAtOnce) {
   size_t before = unit::open_fds();
   {
-    // The deadline is far away: it is not what drops them.
+    // The deadline is far away, so it does not cause the drop.
     HelloServer server(3600 * kSecond);
     unit::Random random(21);
     for (int i = 0; i < 100; ++i) {
       MessageSocket stranger = server.stranger();
       Bytes rubbish = random.bytes(6 + random.below(20000));
-      rubbish[3] |= 1;  // as a length it is too large
+      rubbish[3] |= 1;  // invalid as a length: too large
       [[maybe_unused]] ssize_t sent =
           send(stranger.fd(), rubbish.data(), rubbish.size(), MSG_NOSIGNAL);
       EXPECT_TRUE(is_dropped(stranger)) << i;
@@ -81,7 +81,7 @@ TEST(StrangersTest, WhoSendsRubbishIsDroppedAtOnce) {
   EXPECT_TRUE(unit::fds_come_back_to(before));
 }
 
-// Strangers pass descriptors that nobody asked for.
+// Unauthenticated connections pass unexpected descriptors.
 TEST(StrangersTest, DescriptorsOfAStrangerAreClosed) {
   size_t before = unit::open_fds();
   HelloServer server(3600 * kSecond);
@@ -112,13 +112,13 @@ TEST(StrangersTest, ARealClientConnectsAmongThreeHundredStrangers) {
     Initiator initiator;
     ASSERT_TRUE(is_ok(say_hello(server.address, &initiator)));
     EXPECT_EQ(server.acceptor->confirmed.get_future().get().verdict.size(), 11u);
-    // They all go: the oldest when there were too many, the others at the deadline.
+    // All are dropped: the oldest when there were too many, the others at the deadline.
     for (MessageSocket& stranger : strangers) EXPECT_TRUE(is_dropped(stranger));
   }
   EXPECT_TRUE(unit::fds_come_back_to(before));
 }
 
-// They come from one process, as he does, and are more than have places.
+// They come from the same process as the client, and exceed the number of places.
 TEST(StrangersTest, WhoHasNamedAnEndpointIsNotDisplacedByWhoHasNot) {
   HelloServer server(3600 * kSecond);
   Initiator initiator;
@@ -139,11 +139,11 @@ TEST(StrangersTest, WhoIsDisplacedIsToldToComeAgain) {
   EXPECT_TRUE(fails_with(decode_refusal(message->payload), kComeAgain, "not authenticated"));
 }
 
-// One of those who have named an endpoint makes room, and his next word finds nobody.
+// One of the clients that have named an endpoint is dropped, and its next message fails.
 TEST(StrangersTest, AnInitiatorHearsTheRefusalThoughItCannotSend) {
   HelloServer server(3600 * kSecond);
   const Crypto& crypto = **Crypto::open("");
-  // The last one's proof comes after the first was told to go.
+  // The last client's proof is sent after the first one was dropped.
   std::vector<Initiator> callers(Listener::kPlaces + 2);
   for (Initiator& caller : callers) {
     ASSERT_TRUE(is_ok(caller.start(server.address, crypto, {}, in_time())));
@@ -176,7 +176,7 @@ TEST(StrangersTest, AnInitiatorDoesNotWaitForEverForASilentAcceptor) {
       OH_ERR_TIMEOUT, "waiting for the other side's proof"));
 }
 
-// An acceptor that answers with whatever it likes.
+// An acceptor that sends arbitrary replies.
 TEST(StrangersTest, AnInitiatorSurvivesAHostileAcceptor) {
   unit::Random random(22);
   for (int i = 0; i < 60; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamGates on the fake driver: when a stream goes on, and when a word is used again.
+// StreamGates on the fake driver: when a stream continues, and when a word is reused.
 #include "device/stream_gate.h"
 
 #include <sched.h>
@@ -26,7 +26,7 @@ class StreamGatesTest : public GpuTest {
   }
   void TearDown() override {
     EXPECT_TRUE(finish(stream));
-    gates.reap();  // they keep the Gpu
+    gates.reap();  // they hold the Gpu
     gpu->free(memory);
     gpu->give_stream(stream);
     GpuTest::TearDown();
@@ -36,7 +36,7 @@ class StreamGatesTest : public GpuTest {
     EXPECT_TRUE(is_ok(taken));
     return *taken;
   }
-  // What the stream does behind the gate.
+  // The stream's work behind the gate.
   void fill_behind() const {
     cuda::Enter enter(*gpu);
     ASSERT_EQ(fake.driver->memset8_async(memory, 7, kSize, stream), cuda::kSuccess);
@@ -76,7 +76,7 @@ TEST_F(StreamGatesTest, OneThatIsOpenBeforeHoldsNothingUp) {
 TEST_F(StreamGatesTest, AWordIsUsedAgainOnceItsStreamHasPassed) {
   StreamGate* gate = take();
   const auto* word = gate->word.host;
-  ASSERT_EQ(fake.hold(stream), 0);  // late: the gate is open long before the stream comes to it
+  ASSERT_EQ(fake.hold(stream), 0);  // late: the gate is open long before the stream reaches it
   ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
   gate->open();
   StreamGate* second = take();
@@ -114,7 +114,7 @@ TEST_F(StreamGatesTest, AWordThatNoStreamKnowsGoesBackAtOnce) {
   gates.give(again);
 }
 
-// The wait is refused: the stream does not know the word. The request still opens the gate.
+// The wait is rejected: the stream does not use the word. The request still opens the gate.
 TEST_F(StreamGatesTest, AGateWhoseWaitFailedGoesBackOnceItIsOpen) {
   StreamGate* gate = take();
   const auto* word = gate->word.host;
@@ -132,7 +132,7 @@ TEST_F(StreamGatesTest, AGateWhoseWaitFailedGoesBackOnceItIsOpen) {
   gates.give(third);
 }
 
-// The wait is on the stream, but not the write behind it: nobody tells when the stream has passed.
+// The wait is on the stream, but not the write behind it: nothing shows when the stream has passed.
 TEST_F(StreamGatesTest, AWordWhoseStreamTellsNothingIsNeverUsedAgain) {
   StreamGate* gate = take();
   const auto* word = gate->word.host;
@@ -147,10 +147,10 @@ TEST_F(StreamGatesTest, AWordWhoseStreamTellsNothingIsNeverUsedAgain) {
   StreamGate* second = take();
   EXPECT_NE(second->word.host, word);
   gates.give(second);
-  gates.give(gate);  // the test knows
+  gates.give(gate);  // only the test knows that it has passed
 }
 
-// A stream that waits for a word of a segment, whose link ends before the stream comes to it.
+// A stream that waits for a word of a segment, whose link ends before the stream reaches the wait.
 TEST_F(StreamGatesTest, ASegmentStaysUntilItsStreamsHavePassed) {
   auto segment = std::make_shared<PinnedSegment>();
   auto mapping = std::make_shared<Mapping>(std::move(*Mapping::anonymous(4096)));
@@ -172,13 +172,13 @@ TEST_F(StreamGatesTest, ASegmentStaysUntilItsStreamsHavePassed) {
   word->store(6);
   EXPECT_TRUE(finish(stream));
   EXPECT_TRUE(filled());
-  gates.reap();  // on a data path it only goes back
+  gates.reap();  // on a data path the segment is only returned
   EXPECT_FALSE(alive.expired());
   gates.close_unused();
   EXPECT_TRUE(alive.expired());
 }
 
-// The thread that unregisters it sees peers die, whose ends let streams go.
+// The thread that unregisters it handles peers' deaths, whose ends release streams.
 TEST_F(StreamGatesTest, NoSegmentIsUnregisteredWhileAStreamStands) {
   StreamGate* gate = take();
   ASSERT_TRUE(is_ok(gates.enqueue(gate, stream)));
@@ -216,14 +216,14 @@ TEST_F(StreamGatesTest, ALostDeviceWritesNothingAnyMore) {
   gates.reap();
   StreamGate* third = take();
   EXPECT_EQ(third->word.host, word);
-  // This device is not lost in truth: its stream has yet to pass.
+  // This device is not really lost: its stream has yet to pass.
   third->open();
   ASSERT_EQ(fake.release(stream), 0);
   EXPECT_TRUE(finish(stream));
   for (StreamGate* each : {second, third}) gates.give(each);
 }
 
-// The end has taken the gate, and is late to open it; the thread that has added it sees the end.
+// The end has taken the gate, and is late to open it; the thread that added it sees the end.
 class RacedGate : public StreamGatesTest {
  protected:
   ~RacedGate() override { g_fault_hook.store(nullptr); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamMemory on the fake GPU, two ends of a link within the process.
+// StreamMemory on the fake GPU, with both ends of a link within the process.
 #include "lane/stream_memory.h"
 
 #include "link/memory_exchange.h"
@@ -33,7 +33,7 @@ class StreamMemoryTest : public StreamSideTest {
     other_->memory.introduce(one_->memory);
     stream_ = *gpu->take_stream();
     memory_ = allocate(4096);
-    // The fill of the tables, which imported() reads as the device has them.
+    // The tables are filled by device work, and imported() reads them from the device.
     cuda::Enter enter(*gpu);
     ASSERT_EQ(fake.context_synchronize(), cuda::kSuccess);
   }
@@ -46,9 +46,9 @@ class StreamMemoryTest : public StreamSideTest {
     free(memory_);
     StreamSideTest::TearDown();
   }
-  // Has the watcher's thread look for what is over, until nothing is left.
+  // Lets the watcher's thread release completed uses, until none is left.
   void look_for_ends() { one_->memory.forget_import(0); }
-  // What the kernels of a side find in the first place of their table that is not empty.
+  // Returns the first entry of the table that a side's kernels find.
   std::vector<uint64_t> imported(const Side& side) const {
     std::vector<uint64_t> found;
     const uint64_t entries = side.lanes->slab()->address() + kernels::kImportsAt +
@@ -83,7 +83,7 @@ TEST_F(StreamMemoryTest, MemoryIsHeldUntilTheStreamIsThrough) {
   EXPECT_TRUE(eventually([&] { return alive.expired(); }));
 }
 
-// Its end is never known: the endpoint keeps it when the link has gone.
+// Its end is never known: the endpoint keeps it after the link has gone.
 TEST_F(StreamMemoryTest, MemoryOfAGraphIsHeldUntilTheEndpointCloses) {
   auto held = std::make_shared<int>();
   const std::weak_ptr<int> alive = held;
@@ -98,7 +98,7 @@ TEST_F(StreamMemoryTest, MemoryOfAGraphIsHeldUntilTheEndpointCloses) {
   EXPECT_TRUE(alive.expired());
 }
 
-// As that of a graph; the event that tells nothing goes back.
+// As for a graph; the event without information is returned.
 TEST_F(StreamMemoryTest, MemoryOfAnUnknownEndIsHeldUntilTheEndpointCloses) {
   auto held = std::make_shared<int>();
   const std::weak_ptr<int> alive = held;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One side of a link with lanes of its own and the watcher's thread that serves them, for tests of
-// what StreamLink is made of.
+// One side of a link with its own lanes and the watcher thread that serves them, for tests of the
+// parts of StreamLink.
 //
-// Threading: the test's thread; what it posts runs on the watcher's.
+// Threading: the test's thread; posted work runs on the watcher's thread.
 #pragma once
 
 #include <future>
@@ -34,7 +34,7 @@ struct StreamSide {
   FakeLink fakes;
   oh::Link& link = fakes.link;
   oh::ControlPage page = std::move(*oh::ControlPage::create());
-  std::shared_ptr<void> peer = std::make_shared<int>();  // as its owners are
+  std::shared_ptr<void> peer = std::make_shared<int>();  // stands for the owning peer
   std::shared_ptr<void> endpoint = std::make_shared<int>();
   oh::StreamOwners owners;
   std::unique_ptr<oh::Lanes> lanes;
@@ -42,13 +42,13 @@ struct StreamSide {
 
 class StreamSideTest : public GpuMemoryTest {
  protected:
-  // The watcher's thread has done what was due before.
+  // Waits until the watcher's thread has done all work posted before.
   void await_watcher() {
     std::promise<void> done;
     watcher->post([&done] { done.set_value(); });
     done.get_future().wait();
   }
-  // Until the driver was asked a few times whether something is over.
+  // Waits until the driver has been queried a few more times for completion.
   ::testing::AssertionResult asks_the_driver() {
     const uint64_t before = calls("cuEventQuery");
     return eventually([&] { return calls("cuEventQuery") > before + 3; })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the unit tests share: statuses as assertions, descriptors counted, folders and sockets made.
+// Shared by the unit tests: status assertions, descriptor counts, temporary folders and sockets.
 // main.cc ends a test that hangs.
 #pragma once
 
@@ -26,7 +26,7 @@
 namespace unit {
 
 ::testing::AssertionResult is_ok(const oh::Status& status);
-// The code, and a piece of the text.
+// Expects the code, and a part of the text.
 ::testing::AssertionResult fails_with(const oh::Status& status, oh_status code,
                                       const std::string& text = "");
 template <typename T>
@@ -39,10 +39,10 @@ template <typename T>
   return fails_with(result.status(), code, text);
 }
 
-// Open descriptors of this process.
+// Returns the number of open descriptors of this process.
 size_t open_fds();
 
-// As long as it lives, room for so many descriptors more.
+// During its lifetime only `more` further descriptors can be opened.
 class FewFiles {
  public:
   explicit FewFiles(size_t more);
@@ -53,12 +53,13 @@ class FewFiles {
   std::vector<oh::UniqueFd> below_;  // the limit is on numbers: these leave none free
 };
 
-// Waits for threads that are still closing theirs.
+// Waits until the count has returned: threads may still be closing descriptors.
 ::testing::AssertionResult fds_come_back_to(size_t before);
-// Waits until the condition holds; false after a generous time.
+// Waits until the condition holds; false after a generous timeout.
 bool eventually(const std::function<bool()>& condition);
 
-// Runs assertions in a child: for what a process chooses once. It leaves without handlers at exit.
+// Runs assertions in a child process: for choices that a process makes only once. The child leaves
+// without running exit handlers.
 template <typename Body>
 void in_child(Body body) {
   pid_t child = fork();
@@ -72,15 +73,16 @@ void in_child(Body body) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// A configuration as if only these variables were set. The port range is this process's own.
+// Returns the configuration with only these variables set. The port range is private to this
+// process.
 oh::Config config_with(const std::map<std::string, std::string>& variables = {});
 
-// Two ends of a Unix stream socket, neither of which blocks.
+// Returns both ends of a non-blocking Unix stream socket.
 std::pair<oh::UniqueFd, oh::UniqueFd> socket_pair();
-// A TCP port that nobody listens on.
+// Returns a TCP port without a listener.
 uint16_t free_port(int family);
 
-// A folder that goes with everything in it.
+// A temporary folder, removed with its contents.
 class TempDir {
  public:
   TempDir();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer looks things up in: tags, names of operations, any-source receives, regions.
+// The look-up tables of a peer: tags, names of operations, any-source receives, regions.
 #include <map>
 #include <set>
 
@@ -88,7 +88,7 @@ TEST(OpTableTest, NamesFindTheirItemUntilItIsRemoved) {
   table.remove(ops[1]);
   EXPECT_EQ(table.find(ops[1]), nullptr);
   table.remove(ops[1]);
-  // The place is used again, the name is not.
+  // The index is reused, the name is not.
   uint64_t again = table.add(&items[1]);
   EXPECT_EQ(static_cast<uint32_t>(again), static_cast<uint32_t>(ops[1]));
   EXPECT_NE(again, ops[1]);
@@ -129,14 +129,14 @@ TEST(AnySourceTest, TheFirstThatMatchesIsTaken) {
   any.tag = OH_ANY_TAG;
   two.tag = 1;
   for (Request* request : {&one, &any, &two}) source.post(request);
-  Peer* peer = reinterpret_cast<Peer*>(0x1000);  // never followed
+  Peer* peer = reinterpret_cast<Peer*>(0x1000);  // never dereferenced
   EXPECT_TRUE(source.may_match(1));
   EXPECT_TRUE(source.may_match(9));
   EXPECT_EQ(source.take(9, nullptr, UINT64_MAX, peer), &any);
   EXPECT_EQ(source.peer_of(&any), peer);
   EXPECT_FALSE(source.may_match(9));
   EXPECT_EQ(source.take(1, nullptr, UINT64_MAX, peer), &one);
-  // The message was withdrawn: back to its place, before the others.
+  // The message was withdrawn: the receive returns to its place, before the others.
   source.restore(&any);
   source.restore(&one);
   EXPECT_EQ(source.peer_of(&one), nullptr);
@@ -182,7 +182,7 @@ TEST(AnySourceTest, NothingIsPostedOnceItIsClosed) {
   EXPECT_TRUE(source.empty());
 }
 
-// What a peer has not offered its messages to it must not give a new message to.
+// A new message must not match a receive to which the peer has not offered its older messages.
 TEST(AnySourceTest, OnlyReceivesOfAnEraAreTaken) {
   AnySource source;
   Request old;
@@ -197,7 +197,7 @@ TEST(AnySourceTest, OnlyReceivesOfAnEraAreTaken) {
   EXPECT_EQ(source.take(1, nullptr, offered, peer), &old);
   EXPECT_EQ(source.take(1, nullptr, offered, peer), nullptr);
   EXPECT_EQ(source.take_new(offered, none, peer), nullptr);
-  // What comes back has its former place, and is to be offered to again.
+  // A returned receive has its former place, and must be offered messages again.
   source.restore(&old);
   EXPECT_EQ(source.take(1, nullptr, offered, peer), nullptr);
   EXPECT_EQ(source.take_new(offered, all, peer), &old);
@@ -235,7 +235,7 @@ TEST_F(RegionsTest, AVersionIsNeverUsedAgain) {
   ASSERT_TRUE(is_ok(second));
   EXPECT_EQ((*second)->index, (*first)->index);
   EXPECT_NE((*second)->version, (*first)->version);
-  // The former one cannot take the place away.
+  // The previous region cannot remove the entry.
   table_.retire(**first);
   EXPECT_EQ(table_.find((*second)->index, (*second)->version), *second);
   EXPECT_EQ(table_.size(), 1u);

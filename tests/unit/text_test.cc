@@ -36,7 +36,7 @@ TEST(TextTest, BytesThatAreNotUtf8AreEscaped) {
   EXPECT_EQ(printable("\x80z", 99), "\\x80z");
   EXPECT_EQ(printable("\xe2\x82", 99), "\\xe2\\x82");    // cut off
   EXPECT_EQ(printable("\xe2\x82z", 99), "\\xe2\\x82z");  // interrupted
-  EXPECT_EQ(printable("\xc0\xaf", 99), "\\xc0\\xaf");    // longer than needed
+  EXPECT_EQ(printable("\xc0\xaf", 99), "\\xc0\\xaf");    // longer than necessary
   EXPECT_EQ(printable("\xe0\x80\xaf", 99), "\\xe0\\x80\\xaf");
   EXPECT_EQ(printable("\xed\xa0\x80", 99), "\\xed\\xa0\\x80");  // a surrogate
   EXPECT_EQ(printable("\xf4\x90\x80\x80", 99),
@@ -44,7 +44,7 @@ TEST(TextTest, BytesThatAreNotUtf8AreEscaped) {
   EXPECT_EQ(printable("\xf8\x88\x80\x80\x80", 99), "\\xf8\\x88\\x80\\x80\\x80");
 }
 
-// Whatever the bytes, the result is itself printable: nothing is left to escape.
+// The result of any bytes is printable itself: nothing is left to escape.
 TEST(TextTest, EveryPairOfBytesBecomesPrintable) {
   for (int first = 0; first < 256; ++first) {
     for (int second = 0; second < 256; ++second) {

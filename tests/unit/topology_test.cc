@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How GPUs are joined, from what NVML says; on the fake one, with the fake driver's devices 0
-// and 1.
+// The connections of GPUs, from NVML's data: the fake NVML, with the fake driver's devices 0 and 1.
 #include "platform/cuda/topology.h"
 
 #include <dlfcn.h>
@@ -36,7 +35,7 @@ TEST(LinkTest, IsOfTheKindThatJoins) {
       {{true, 4, {0, 0}, 40}, OH_LINK_NVLINK, 4, "NVLink, 4 links"},
       {{true, 1, {2, 2}, 40}, OH_LINK_NVLINK, 1, "NVLink, 1 link"},
       {{true, 0, {0, 0}, -1}, OH_LINK_NVLINK, 0, "NVLink"},
-      // Links that lead elsewhere join nobody.
+      // Links to other devices do not count.
       {{false, 0, {18, 18}, 50}, OH_LINK_PCIE_SYSTEM, 0, "PCIe, across NUMA nodes"},
       {{false, 0, {0, 0}, 0}, OH_LINK_PCIE_SWITCH, 0, "one switch"},
       {{false, 0, {0, 0}, 10}, OH_LINK_PCIE_SWITCH, 0, "one switch"},
@@ -60,7 +59,7 @@ TEST(LinkTest, IsOfTheKindThatJoins) {
   EXPECT_EQ(fast.text(), "NVLink, 18 links of 26.6 GB/s each way");
 }
 
-// The fake library, under a name of its own for each test: what it answered is kept by name.
+// The fake library under a different name for each test, since results are cached by name.
 class NvmlTest : public ::testing::Test {
  protected:
   NvmlTest() : driver_(*FakeGpu::get().driver) {
@@ -115,7 +114,7 @@ TEST_F(NvmlTest, TellsWhatOfPcieJoinsThem) {
   EXPECT_EQ(link().kind, OH_LINK_PCIE_BRIDGE);
 }
 
-// For lanes of kernels: the driver's word, or NVML's of a GPU that it does not show.
+// For lanes of kernels: from the driver, or from NVML for a GPU that the driver does not show.
 TEST_F(NvmlTest, TellsWhetherKernelsMayShareWords) {
   EXPECT_EQ(cuda::why_no_native_atomics(driver_, 0, 0), "");
   EXPECT_EQ(cuda::why_no_native_atomics(driver_, 0, 1), "") << "the fake's links have atomics";
@@ -148,7 +147,7 @@ TEST_F(NvmlTest, FailsAtItsBeginning) {
   EXPECT_EQ(open_(), 0);
 }
 
-// Each call fails by itself: the others still tell what they can.
+// Each call fails alone: the others still provide their data.
 TEST_F(NvmlTest, FailsLater) {
   struct Row {
     const char* settings;
@@ -184,7 +183,7 @@ TEST_F(NvmlTest, IsAbsent) {
   GpuLink link = cuda::links_among("/nowhere/libnvidia-ml.so", uuids_)[1];
   EXPECT_EQ(link.kind, OH_LINK_UNKNOWN);
   EXPECT_THAT(link.text(), HasSubstr("not known: no NVML: dlopen(/nowhere/libnvidia-ml.so)"));
-  // The driver still says who reaches whom.
+  // The driver still reports peer access.
   cuda::PeerAccess access = cuda::peer_access(driver_, 0, 1);
   EXPECT_TRUE(access.reaches);
   EXPECT_TRUE(access.atomics);
@@ -193,7 +192,7 @@ TEST_F(NvmlTest, IsAbsent) {
   FakeGpu::get().clear_failures();
 }
 
-// A driver that does not tell: the host does, by the PCI address.
+// The driver does not report the node: the host does, by the PCI address.
 TEST_F(NvmlTest, TheHostTellsTheNode) {
   unit::FakeNuma numa;
   numa.files["/sys/bus/pci/devices/0000:00:00.0/numa_node"] = "3\n";

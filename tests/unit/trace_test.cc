@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using unit::fails_with;
 using unit::is_ok;
 
-// One line an event.
+// One line per event.
 std::vector<std::string> lines_of(const std::string& path, const std::string& with) {
   std::ifstream file(path);
   std::vector<std::string> lines;
@@ -30,7 +30,7 @@ std::vector<std::string> lines_of(const std::string& path, const std::string& wi
   return lines;
 }
 
-// The number or text behind "name": in a line.
+// The number or text after "name": in a line.
 std::string value_of(const std::string& line, const std::string& name) {
   const size_t at = line.find("\"" + name + "\":");
   if (at == std::string::npos) return "";
@@ -48,7 +48,7 @@ TraceEvent operation(int64_t began, int64_t ended, uint64_t link = 1) {
   return {.began = began, .ended = ended, .link = link};
 }
 
-// A request of an operation that was posted just now.
+// Ends an operation that was posted just now.
 void end(Trace& trace, uint64_t tag) {
   Request request;
   request.message_tag = tag;
@@ -194,7 +194,7 @@ TEST_F(TraceTest, ARequestHasNoTimeWithoutATrace) {
   EXPECT_EQ(request.posted_at, 0);
 }
 
-// There is one trace in a process, so each test has a process of its own.
+// A process has a single trace, so each test runs in its own process.
 TEST_F(TraceTest, TheFirstEndpointMakesIt) {
   unit::in_child([this] {
     Result<Trace*> none = Trace::open(unit::config_with());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between endpoints, without the C API around them.
+// Messages between endpoints, without the C API.
 #pragma once
 
 #include "endpoint/endpoint.h"
@@ -24,7 +24,7 @@ inline oh::Status send(oh::Endpoint& endpoint, oh::Peer& peer, oh::Bytes bytes, 
   return endpoint.requests().send(peer, &request, deadline);
 }
 
-// Receives exactly these bytes.
+// Receives a message and expects exactly these bytes.
 inline oh::Status expect(oh::Endpoint& endpoint, oh::Peer& peer, const oh::Bytes& bytes,
                          uint64_t tag, oh::Deadline deadline) {
   oh::Bytes room(bytes.size() + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our declarations of UCX's binary interface against UCX's own headers. Compiled where CMake finds
+// Compares our declarations of UCX's binary interface with UCX's headers. Compiled if CMake finds
 // them.
 #include <gtest/gtest.h>
 #include <ucp/api/ucp.h>
@@ -10,13 +10,13 @@
 
 #include "platform/ucx/abi.h"
 
-// Of libucs, which has it in no header that is installed.
+// In libucs, but in no installed header.
 extern "C" void ucs_debug_disable_signals();
 
 namespace oh::ucx {
 namespace {
 
-// The functions: as many parameters, each of the same size, and results of the same size.
+// Functions must have as many parameters, each of the same size, and results of the same size.
 template <typename Ours, typename Theirs>
 struct SameShape : std::false_type {};
 template <typename Result, typename... Parameters, typename TheirResult, typename... Theirs>
@@ -63,7 +63,7 @@ SAME(ours::kThreadSerialized, UCS_THREAD_MODE_SERIALIZED);
 SAME(ours::kCloseForce, UCP_EP_CLOSE_FLAG_FORCE);
 SAME(ours::kSendEager, UCP_AM_SEND_FLAG_EAGER);
 
-// Structs: those of the headers may be longer, by what was appended.
+// Structs: those of the headers may be longer by appended fields.
 using ContextParams = ours::ContextParams;
 static_assert(sizeof(ContextParams) <= sizeof(ucp_params_t));
 SAME(ContextParams::kFeatures, UCP_PARAM_FIELD_FEATURES);
@@ -80,7 +80,7 @@ SAME(WorkerParams::kThreadMode, UCP_WORKER_PARAM_FIELD_THREAD_MODE);
 SAME_FIELD(WorkerParams, fields, ucp_worker_params_t, field_mask);
 SAME_FIELD(WorkerParams, thread_mode, ucp_worker_params_t, thread_mode);
 
-// Written by UCX, up to what the mask names.
+// UCX writes the fields that the mask names.
 using WorkerAttributes = ours::WorkerAttributes;
 SAME(WorkerAttributes::kAddress, UCP_WORKER_ATTR_FIELD_ADDRESS);
 SAME(WorkerAttributes::kAddressFlags, UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What arrives on a link over UCX, without UCX: the order of frames, the limits of the stash, and
-// the targets that payloads are written to. Active messages are made here; what UCX would keep is
-// memory of the test, which counts what it gets back.
+// The inbox of a link over UCX, without UCX: the order of frames, the limits of the stash, and the
+// targets that payloads are written to. The test makes the active messages; data that UCX would
+// keep is memory of the test, which counts its releases.
 #include "transport/ucx/ucx_inbox.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class UcxInboxTest : public ::testing::Test {
     UcxInbox::Message message;
     message.head = {0, sequence, oh::cell_word(0, type, flags, 0)};
     message.header = header;
-    // UCX's memory; the inbox must not need it afterwards unless it keeps it.
+    // UCX's memory; the inbox must not use it later unless it keeps it.
     auto segment = std::make_unique<Bytes>(data.begin(), data.end());
     message.data = segment->data();
     message.size = data.size();
@@ -57,7 +57,7 @@ class UcxInboxTest : public ::testing::Test {
     if (outcome.keeps) kept_.push_back(std::move(segment));
     return outcome;
   }
-  // A frame whose payload is `size` times `byte`.
+  // A frame with `size` payload bytes of value `byte`.
   UcxInbox::Outcome arrive(uint32_t sequence, const Frame& frame, size_t size = 0, uint8_t byte = 0,
                            Data how = Data::kCopied) {
     Frame sized = frame;
@@ -76,7 +76,7 @@ class UcxInboxTest : public ::testing::Test {
     return arrive(sequence, oh::kUcxPacked, 0, {}, bytes);
   }
 
-  // Handles the first frame; its data of UCX's, if it had any, is given back.
+  // Handles the first frame; data that it kept in UCX is released.
   Frame take() {
     Frame first;
     EXPECT_TRUE(inbox_.ready());
@@ -93,7 +93,7 @@ class UcxInboxTest : public ::testing::Test {
   void give_back(const void* data) {
     EXPECT_EQ(std::erase_if(kept_, [&](const auto& one) { return one->data() == data; }), 1u);
   }
-  // Bytes [begin, end) of our memory are all `byte`.
+  // Whether bytes [begin, end) of our memory are all `byte`.
   bool holds(uint8_t byte, size_t begin = 0, size_t end = kSize) const {
     return std::all_of(memory_.begin() + static_cast<ptrdiff_t>(begin),
                        memory_.begin() + static_cast<ptrdiff_t>(end),
@@ -113,7 +113,7 @@ class UcxInboxTest : public ::testing::Test {
 
   oh::SpinLock lock_;  // the worker's
   UcxInbox inbox_{lock_};
-  std::vector<std::unique_ptr<Bytes>> kept_;  // in the inbox's hands
+  std::vector<std::unique_ptr<Bytes>> kept_;  // held by the inbox
   Bytes memory_ = Bytes(kSize, kUntouched);
   Bytes bytes_;  // payload of the frame that was taken last
 };
@@ -134,7 +134,7 @@ TEST_F(UcxInboxTest, AFrameStaysUntilItIsPopped) {
   (void)arrive(0, frame(FrameType::kNotify, 7), 10, 1);
   Frame first;
   ASSERT_TRUE(is_ok(inbox_.peek(&first)));
-  // What arrives meanwhile does not move its payload.
+  // Later arrivals do not move its payload.
   for (uint32_t sequence = 1; sequence < 100; ++sequence) {
     (void)arrive(sequence, frame(FrameType::kNotify, sequence), 1000, 2);
   }
@@ -213,7 +213,7 @@ TEST_F(UcxInboxTest, TheStashHasABoundOfFrames) {
     ASSERT_TRUE(is_ok(arrive(sequence, one).broken)) << sequence;
   }
   EXPECT_TRUE(fails_with(arrive(UcxInbox::kMostStashed + 1, one).broken, OH_ERR_PROTOCOL));
-  // The one that was awaited lets all of them go.
+  // The awaited frame releases all of them.
   EXPECT_TRUE(is_ok(arrive(0, one).broken));
   EXPECT_EQ(take_all().size(), UcxInbox::kMostStashed + 1);
 }
@@ -223,7 +223,7 @@ TEST_F(UcxInboxTest, TheStashHasABoundOfBytes) {
   constexpr uint32_t kFit = UcxInbox::kMostBytesStashed / kChunk;
   const Frame one = frame(FrameType::kNotify);
   for (uint32_t sequence = 1; sequence <= kFit; ++sequence) {
-    // What UCX keeps counts like what is copied.
+    // Data kept in UCX counts like copied data.
     const Data how = sequence % 2 ? Data::kKept : Data::kCopied;
     ASSERT_TRUE(is_ok(arrive(sequence, one, kChunk, 1, how).broken)) << sequence;
   }
@@ -233,7 +233,7 @@ TEST_F(UcxInboxTest, TheStashHasABoundOfBytes) {
   EXPECT_TRUE(is_ok(arrive(0, one).broken));
   EXPECT_EQ(take_all().size(), kFit + 1);
   EXPECT_TRUE(kept_.empty());
-  // Its bytes are free again.
+  // Its bytes are available again.
   EXPECT_TRUE(is_ok(arrive(kFit + 2, one, kChunk, 1).broken));
 }
 
@@ -350,7 +350,7 @@ TEST_F(UcxInboxTest, OnlyTheMessageThatWasPostedIsWritten) {
     (void)arrive(sequence++, one, 100, 1);
     EXPECT_FALSE(take().placed) << sequence;
   }
-  // A receive that is posted later may be meant by what comes before its turn.
+  // A frame that arrives before its turn may belong to a receive that is posted later.
   (void)arrive(sequence + 1, fits, 1000, 1);
   (void)arrive(sequence, frame(FrameType::kRts));
   EXPECT_FALSE(take().placed);

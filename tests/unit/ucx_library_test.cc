@@ -56,7 +56,7 @@ TEST(UcxSettings, NetworkCardsWithRdmaKeepUcxsOwn) {
   }
 }
 
-// They take them from the environment only, and warn about ours.
+// They read them from the environment only, and warn about ours.
 TEST(UcxSettings, VersionsBefore17GetNoneOfTransports) {
   for (unsigned minor : {13, 14, 15, 16}) {
     for (const oh::UcxSetting& setting : oh::ucx_settings(/*rdma=*/false, minor)) {
@@ -66,7 +66,7 @@ TEST(UcxSettings, VersionsBefore17GetNoneOfTransports) {
   }
 }
 
-// A peer that is lost during one ends the process in versions 1.16 to 1.21.
+// Versions 1.16 to 1.21 end the process if a peer is lost during a rendezvous.
 TEST(UcxSettings, NoRendezvousWhereItMayCrash) {
   const auto threshold = [](unsigned minor) -> std::string {
     for (const oh::UcxSetting& setting : oh::ucx_settings(/*rdma=*/false, minor)) {

@@ -58,7 +58,7 @@ TEST(UcxPacking, FramesGoRound) {
   EXPECT_TRUE(frames.at_end());
 }
 
-// A message that was cut anywhere but between frames, or says something else of itself.
+// A message that was not cut between frames, or that contradicts its size.
 TEST(UcxPacking, WhatMakesNoSenseIsRefused) {
   const oh::Bytes bytes = packed({5, 0, 70});
   std::vector<size_t> ends = {oh::kPackedHead + 5, 2 * oh::kPackedHead + 5, bytes.size()};
@@ -66,7 +66,7 @@ TEST(UcxPacking, WhatMakesNoSenseIsRefused) {
     const oh::Bytes cut(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
     EXPECT_EQ(PackedFrames::are_whole(cut), std::ranges::count(ends, size) == 1) << size;
   }
-  // The payload's size is the last field of the head, the type the fifth byte.
+  // The payload's size is the head's last field, the type its fifth byte.
   for (uint32_t size : {6u, 0u, 69u, 71u, UINT32_MAX, UINT32_MAX - 63}) {
     oh::Bytes wrong = packed({70});
     std::memcpy(wrong.data() + oh::kPackedHead - sizeof(size), &size, sizeof(size));

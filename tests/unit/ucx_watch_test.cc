@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much of the watcher's time one busy endpoint takes.
+// The share of the watcher's time that one busy endpoint takes.
 #include "link/ucx_watch.h"
 
 #include <future>
@@ -14,7 +14,7 @@ namespace {
 using namespace oh;
 using unit::is_ok;
 
-// Its peers have something to do whenever they are asked, and take their time.
+// Its peers always have work, and take their time.
 TEST(UcxWatchTest, ABusyEndpointLetsOthersHaveTheirTurn) {
   Result<const UcxContext*> context = UcxContext::get("", /*rma=*/false);
   if (!context.ok()) GTEST_SKIP() << "no UCX here: " << context.status().text();
@@ -36,7 +36,7 @@ TEST(UcxWatchTest, ABusyEndpointLetsOthersHaveTheirTurn) {
   node->watcher().post([&] {
     watch->on_ready(0);
     first.set_value(calls);
-    // Behind the rest, which it has left for another turn.
+    // Runs after the work that the endpoint has left for another turn.
     node->watcher().post([&] { second.set_value(calls); });
   });
   EXPECT_EQ(first.get_future().get(), 1);
@@ -48,7 +48,7 @@ TEST(UcxWatchTest, ABusyEndpointLetsOthersHaveTheirTurn) {
   idle.get_future().wait();
 }
 
-// A watch whose serving is counted, from its start to its stop.
+// A watch that counts its calls of serve, from start to stop.
 class CountedWatch : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -82,7 +82,7 @@ class CountedWatch : public ::testing::Test {
   std::atomic<int> busy_at{0};
 };
 
-// Once it has armed the event no look_soon() of others was heard: it looks again by itself.
+// Once the event is armed, requests by look_soon() were ignored: the watch polls again by itself.
 TEST_F(CountedWatch, WhatWasLeftWhileItArmedTheEventIsSeen) {
   busy_at.store(2);
   look();
@@ -103,7 +103,7 @@ TEST_F(CountedWatch, ItLooksAgainAndAgainWhileUcxHoldsSomething) {
   worker->note_held(-1);
 }
 
-// Each of the thread's rounds finds the watch armed, and something held.
+// In each round the watch is armed, and UCX holds data.
 TEST_F(CountedWatch, AThreadThatAsksInEachRoundAddsNoFurtherLooks) {
   {
     SpinGuard guard(worker->lock);
@@ -111,7 +111,7 @@ TEST_F(CountedWatch, AThreadThatAsksInEachRoundAddsNoFurtherLooks) {
   }
   watch->look_soon();
   for (int round = 0; round < 1000; ++round) watch->look_before_sleep();
-  constexpr int kTurns = 10;  // a look in each millisecond
+  constexpr int kTurns = 10;  // one poll per millisecond
   std::promise<int> done;
   node->watcher().post([&] {
     const int before = calls.load();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// UnexpectedQueue: order per tag and of all user tags, and look-ups by name.
+// UnexpectedQueue: order per tag and over all user tags, and look-ups by name.
 #include "message/unexpected.h"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST_F(UnexpectedTest, BytesAreKeptWhateverTheirSize) {
   }
 }
 
-// Pooled messages keep nothing of what they were before.
+// Pooled messages keep none of their earlier content.
 TEST_F(UnexpectedTest, AFirstPartIsNotTheWholeMessage) {
   queue_.drop(eager(one_, 1, Bytes(4096)));
   Unexpected* message = eager(one_, 1, Bytes(10), 20);
@@ -90,7 +90,7 @@ TEST_F(UnexpectedTest, AnnouncedMessagesAreFoundByName) {
   EXPECT_EQ(queue_.find_announced(uint64_t{2} << 32 | 5), nullptr);
 }
 
-// An eager message's name is not that of an announced one.
+// An eager message's name must not be found as that of an announced one.
 TEST_F(UnexpectedTest, EagerMessagesHaveNoName) {
   eager(one_, 1, Bytes(8));
   EXPECT_EQ(queue_.find_announced(7), nullptr);
@@ -126,7 +126,7 @@ TEST_F(UnexpectedTest, OffersAreFoundByTheReceiveThatTheyName) {
   EXPECT_EQ(queue_.find_offer(name), nullptr);
 }
 
-// A sender may not make us allocate for any name that it invents.
+// A sender must not make us allocate for arbitrary names.
 TEST_F(UnexpectedTest, NamesAreBounded) {
   queue_.keep(one_, Rts{.tag = 1, .op = kMaxOps});
   EXPECT_EQ(queue_.find_announced(kMaxOps), nullptr);

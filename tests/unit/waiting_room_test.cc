@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who has to go when there are too many.
+// Which guest is displaced when there are too many.
 #include "control/waiting_room.h"
 
 #include "unit/support.h"
@@ -12,7 +12,7 @@ using namespace oh;
 
 class WaitingRoomTest : public ::testing::Test {
  protected:
-  // The number of who had to go, or 0.
+  // Returns the number of the displaced guest, or 0.
   int enter(int number, uint64_t source, int64_t until = 100) {
     auto guest = std::make_shared<int>(number);
     guests_.push_back(guest.get());
@@ -33,13 +33,13 @@ TEST_F(WaitingRoomTest, TheOldestOfTheSourceWithTheMostGoes) {
   EXPECT_EQ(enter(2, 20), 0);
   EXPECT_EQ(enter(3, 20), 0);
   EXPECT_EQ(enter(4, 30), 0);
-  EXPECT_EQ(enter(5, 10), 1);  // 10 and 20 have two each: the older of the oldest
+  EXPECT_EQ(enter(5, 10), 1);  // 10 and 20 have two each: the oldest of these
   EXPECT_EQ(enter(6, 40), 2);
-  // One each: the oldest.
+  // All have one each: the oldest.
   EXPECT_EQ(enter(7, 50), 3);
 }
 
-// However many it brings, it takes places from nobody who has fewer.
+// However many a source brings, it displaces no source with fewer.
 TEST_F(WaitingRoomTest, AFloodDisplacesItsOwn) {
   EXPECT_EQ(enter(1, 10), 0);
   for (int number = 2; number <= 4; ++number) EXPECT_EQ(enter(number, 20), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a wait spins: less where the other side seems to need this CPU.
+// How long a wait spins: less if the peer seems to need this CPU.
 #include "link/waiting.h"
 
 #include <gtest/gtest.h>
@@ -30,13 +30,13 @@ class FakeCpu final : public Os {
 
 class WaitingTest : public ::testing::Test {
  protected:
-  // A wait that looks so often and then ends.
+  // A wait that ends after `looks` polls.
   void wait(int64_t most_ns, int looks) {
     Waiter waiter(bell_, polled_, spin_, most_ns, Deadline::never());
     for (int i = 0; i < looks; ++i) waiter.pause(/*worked=*/false, [] { return true; });
   }
-  // It spins for a nanosecond at most: it starts with the eighth look and yields with the 16th, or
-  // at once where nothing is left of that nanosecond.
+  // It spins for at most a nanosecond: it starts with the eighth poll and yields with the 16th, or
+  // at once if that nanosecond is over.
   void end_with_the_first_yield() { wait(1, spin_.of(1) > 0 ? 16 : 8); }
 
   FakeCpu cpu_;
@@ -58,7 +58,7 @@ TEST_F(WaitingTest, AWaitThatEndsWhileItSpinsLengthensTheNext) {
   EXPECT_EQ(spin_.of(kLong), kLong / 8);
   wait(kLong, 8);
   EXPECT_EQ(spin_.of(kLong), kLong / 4);
-  // One that looked too briefly to spin tells nothing.
+  // A wait too short to spin does not change the estimate.
   wait(kLong, 7);
   EXPECT_EQ(spin_.of(kLong), kLong / 4);
 }

@@ -30,7 +30,7 @@ class WatcherTest : public ::testing::Test {
     EXPECT_TRUE(is_ok(made));
     watcher_ = std::move(*made);
   }
-  // Runs on the watcher's thread; returns when it is done.
+  // Runs `body` on the watcher's thread; returns when it is done.
   void on_watcher(const std::function<void()>& body) {
     std::promise<void> done;
     watcher_->post([&] {
@@ -42,7 +42,7 @@ class WatcherTest : public ::testing::Test {
   std::unique_ptr<Watcher> watcher_;
 };
 
-// Calls a function; counts how many of its kind are alive.
+// Calls a function; counts the live objects of its kind.
 class Calls : public Watcher::Handler {
  public:
   explicit Calls(std::function<void(uint32_t)> body) : body_(std::move(body)) { ++alive; }
@@ -109,7 +109,7 @@ TEST_F(WatcherTest, AHandlerLivesUntilItsCallbackIsOver) {
   std::promise<int> alive_inside;
   int fd = one.get();
   auto handler = std::make_shared<Calls>([&, fd](uint32_t) {
-    watcher_->remove(fd);  // the last reference but the one of the callback
+    watcher_->remove(fd);  // the last reference apart from the callback's
     alive_inside.set_value(Calls::alive.load());
   });
   ASSERT_TRUE(is_ok(watcher_->add(fd, EPOLLIN, std::move(handler))));
@@ -135,11 +135,11 @@ TEST_F(WatcherTest, InterestCanBeSwitchedOffAndOn) {
   EXPECT_TRUE(unit::eventually([&] { return count.load() == 1; }));
   watcher_->remove(fd);
   watcher_->remove(fd);
-  EXPECT_TRUE(is_ok(watcher_->modify(fd, EPOLLIN)));  // nobody is there any more: nothing happens
+  EXPECT_TRUE(is_ok(watcher_->modify(fd, EPOLLIN)));  // it was removed: nothing happens
 }
 
 // Two descriptors are ready at once; the first callback closes the second and opens another one
-// that gets the same number. What was noticed for the former must not reach the new one.
+// that gets the same number. The event of the closed one must not reach the new one.
 TEST_F(WatcherTest, AReusedNumberHearsNothingOfTheFormerOne) {
   for (int round = 0; round < 20; ++round) {
     auto first = unit::socket_pair();
@@ -152,13 +152,13 @@ TEST_F(WatcherTest, AReusedNumberHearsNothingOfTheFormerOne) {
       if (replaced.exchange(true)) return;
       watcher_->remove(first.first.get());
       watcher_->remove(second.first.get());
-      // dup2 puts the fresh socket, which is not readable, under the number.
+      // dup2 puts the new socket, which is not readable, under the number.
       ASSERT_EQ(dup2(fresh.first.get(), reused), reused);
       auto quiet = std::make_shared<Calls>([&](uint32_t) { ++wrong; });
       ASSERT_TRUE(is_ok(watcher_->add(reused, EPOLLIN, quiet)));
     };
     on_watcher([&] {
-      // Whichever of the two comes first.
+      // Whichever of the two is handled first.
       ASSERT_TRUE(
           is_ok(watcher_->add(first.first.get(), EPOLLIN, std::make_shared<Calls>(replace))));
       ASSERT_TRUE(is_ok(watcher_->add(reused, EPOLLIN, std::make_shared<Calls>(replace))));
@@ -186,7 +186,7 @@ TEST_F(WatcherTest, AnyThreadMayAddRemoveAndPost) {
         ASSERT_EQ(write(two.get(), "x", 1), 1);
         watcher_->post([&] { ++ran; });
         watcher_->remove(fd);
-        // A callback may still be under way: the descriptor is closed behind it.
+        // A callback may still run: the descriptor is closed after it.
         on_watcher([] {});
       }
     });
@@ -210,8 +210,8 @@ TEST_F(WatcherTest, AfterStopNothingRunsAndNothingIsHeld) {
   EXPECT_EQ(count.load(), 0);
 }
 
-// Strangers are ready all the time, more than have their turn at once. A link that becomes ready
-// while one of them is served comes before the rest.
+// Strangers are always ready, more than are served in one turn. A link that becomes ready while one
+// of them is served is handled before the rest.
 TEST_F(WatcherTest, AFloodOfStrangersDelaysALinkByOneTurnAtMost) {
   constexpr int kStrangers = 5 * Watcher::kStrangersAtOnce;
   auto link = unit::socket_pair();
@@ -251,7 +251,7 @@ TEST_F(WatcherTest, AFloodOfStrangersDelaysALinkByOneTurnAtMost) {
   EXPECT_LE(served_before_link, Watcher::kStrangersAtOnce);
 }
 
-// The same of callers: whoever is let in calls again at once, so that somebody waits all the time.
+// The same for callers: each accepted caller calls again at once, so that one is always waiting.
 TEST_F(WatcherTest, AFloodOfCallersDelaysALinkByOneTurnAtMost) {
   const SocketAddress address =
       SocketAddress::unix_abstract("onehop-unit-" + id_text(*random_id()));
@@ -286,7 +286,7 @@ TEST_F(WatcherTest, AFloodOfCallersDelaysALinkByOneTurnAtMost) {
   EXPECT_LE(admitted_before_link, Accepting::kAtOnce);
 }
 
-// A handler that talks to the watcher while it is destroyed.
+// A handler that calls the watcher while it is destroyed.
 class Farewell : public Watcher::Handler {
  public:
   Farewell(Watcher& watcher, int fd) : watcher_(watcher), fd_(fd) {}

@@ -45,7 +45,7 @@ TEST(WireTest, TextsAndArraysComeBack) {
   EXPECT_TRUE(reader.at_end());
 }
 
-// One of everything, so that every cut falls into something.
+// One value of each kind, so that every truncation cuts one.
 Bytes sample() {
   Bytes bytes;
   Writer writer(bytes);
@@ -73,7 +73,7 @@ TEST(WireTest, CutOffAtAnyByteIsNotAtTheEnd) {
   Bytes bytes = sample();
   EXPECT_TRUE(parse(bytes));
   for (size_t size = 0; size < bytes.size(); ++size) {
-    // Exactly as large as what may be read: the sanitizer sees a read beyond it.
+    // Exactly as large as what may be read: the sanitizer detects a read beyond it.
     std::unique_ptr<uint8_t[]> exact(new uint8_t[size]);
     std::copy_n(bytes.begin(), size, exact.get());
     EXPECT_FALSE(parse({exact.get(), size})) << size;

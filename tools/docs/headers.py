@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C and C++ reference: Markdown from the comments of the public headers.
 
-A comment at the first column belongs to the declarations behind it, up to the next such comment or
-an empty line. What is private, the bodies of functions and namespaces called detail are left out.
+A comment at the first column describes the declarations after it, up to the next such comment or an
+empty line. Private members, bodies of functions and namespaces called detail are omitted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 DETAIL = r"^namespace detail \{\n[\s\S]*?^\}  // .*?detail\n"
 PRIVATE = r"^ private:\n[\s\S]*?(?=^\};)"
 LEFT_OUT = re.compile(rf"\A(?:// |/\* )SPDX.*\n(?://\n)?|{DETAIL}|{PRIVATE}", re.MULTILINE)
-# Guards, includes and namespaces: what stands around the declarations.
+# Guards, includes and namespaces around the declarations.
 FRAME = re.compile(
     r"#\s*(if|el|endif|error|include|pragma|define O(NEHOP_|H_API))|extern .C.|\}|namespace|using n"
 )
@@ -28,13 +28,13 @@ TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|.", re.DOTALL)
 
 
 class Entry(NamedTuple):
-    """A comment, and the declarations that it is about; none: it introduces the header."""
+    """A comment and the declarations that it describes; if none, it introduces the header."""
 
     comment: str
     code: str
 
     def names(self) -> list[str]:
-        """Names that are declared at the outermost level, in their order."""
+        """Names declared at the outermost level, in order."""
         text, depth = "", 0
         for token in TOKEN.findall(re.sub(r'\\\n|"[^"\n]*"', r"\\", self.code)):
             depth -= token == "}"
@@ -63,7 +63,7 @@ def entries_of(text: str) -> Iterator[Entry]:
 
 
 def declarations(code: str) -> str:
-    """Leave out the bodies of functions, and functions of classes that are declared elsewhere."""
+    """Omit the bodies of functions, and functions of classes that are declared elsewhere."""
     kept, statement, body, rounds = "", 0, 0, 0
     for token in TOKEN.findall(code):
         if body:
@@ -74,7 +74,7 @@ def declarations(code: str) -> str:
         rounds += (token == "(") - (token == ")")
         head = kept[statement:]
         if token == "{" and rounds == 0 and ")" in head:
-            values = re.compile(r"\)([ \w]*)\s+:\s.*", re.DOTALL)  # of members
+            values = re.compile(r"\)([ \w]*)\s+:\s.*", re.DOTALL)  # member initialisers
             kept, body = kept[:statement] + values.sub(r")\1", head).rstrip(), 1
             continue
         kept += token
@@ -84,7 +84,7 @@ def declarations(code: str) -> str:
 
 
 def prose(comment: str) -> str:
-    """Return a comment as Markdown: paragraphs, lists, and what is indented as it stands."""
+    """Return a comment as Markdown: paragraphs, lists, and indented text verbatim."""
     text = re.sub(r"^(?:/\*| \*/?|//)? ?| *\*/$", "", comment.strip(), flags=re.MULTILINE)
     made = []
     for paragraph in re.split(r"\n\s*\n", text.strip("\n")):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks of mkdocs: the reference of the headers, and links from docs/ into the repository.
 
-A line that is a link to a header and `<!-- reference -->` becomes the reference of that header. A
-link to a file outside of docs/ leads to a page that shows the file: a clone has the same link on
-disk. A link to a file that does not exist is a warning, for which `mkdocs build --strict` fails.
+A line that is a link to a header and `<!-- reference -->` is replaced by the reference of that
+header. A link to a file outside of docs/ leads to a page that shows the file; in a clone the same
+link opens the file itself. A link to a missing file is a warning, which fails
+`mkdocs build --strict`.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ if TYPE_CHECKING:
 log = get_plugin_logger("repository")
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-SHOWN = "repository"  # the folder of the site with pages of files outside of docs/
+SHOWN = "repository"  # the site's folder with pages of files outside of docs/
 LANGUAGES = {".cc": "cpp", ".cu": "cpp", ".cuh": "cpp", ".h": "cpp", ".hpp": "cpp", ".sh": "bash"}
 HEADER = re.compile(r"^\[(\S+)\]\(\S+\) <!-- reference -->$", re.MULTILINE)
-# Code, which is left alone, or the target of a link to a file.
+# Code, which is not changed, or the target of a link to a file.
 LINK = re.compile(
     r"(^```.*?^```|`[^`\n]*`)|(?<=\]\()(?![a-z]+:|#)([^)\s#]+)", re.DOTALL | re.MULTILINE
 )
 
-# The folder that the links of a page are relative to, where it is not the page's own.
+# The folder that a page's links are relative to, if it is not the page's own.
 origins: dict[str, Path] = {}
 
 
 def shown_at(path: Path) -> str:
-    """Return the place within the site's sources of a file of the repository."""
+    """Return the place of a repository file within the site's sources."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     name = path.relative_to(ROOT).as_posix()
@@ -46,7 +47,7 @@ def shown_at(path: Path) -> str:
 
 
 def linked(markdown: str, folder: Path, name: str) -> list[Path]:
-    """Return the files of the repository that a page links to; warn of those that are missing."""
+    """Return the repository files that a page links to; warn of missing ones."""
     found = []
     for code, target in LINK.findall(markdown):
         path = Path(os.path.normpath(folder / unquote(target))) if not code else DOCS
@@ -70,7 +71,7 @@ def page_for(path: Path) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each file of the repository that is linked to, at first or second hand."""
+    """Add a page for each repository file that is linked to, directly or through such a page."""
     origins.clear()
     pages = [(page.src_uri, page.content_string) for page in files.documentation_pages()]
     waiting = [path for uri, text in pages for path in linked(text, (DOCS / uri).parent, uri)]
@@ -87,7 +88,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Put headers in, and lead links to files outside of docs/ to their pages."""
+    """Insert header references, and redirect links to files outside of docs/ to their pages."""
     uri = page.file.src_uri
     folder = origins.get(uri, (DOCS / uri).parent)
 
@@ -111,6 +112,6 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Build again when a header changes, where mkdocs serves."""
+    """Rebuild when a header changes, while mkdocs serves."""
     config.watch += [str(ROOT / "include"), str(ROOT / "python" / "onehop"), str(ROOT / "examples")]
     return config

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line tool: ``onehop info``, ``doctor``, ``bench``, ``top``, ``trace`` and others.
 
-Here is what all commands share: errors in one line, and exit codes.
+This module has the parts that all commands share: one-line errors, and exit codes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onehop.cli.sides import SideError
 from onehop.cli.top import top
 from onehop.cli.trace import trace
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 
 class _Group(click.Group):

@@ -56,7 +56,7 @@ from onehop.cli.sides import Note, Placement
 from onehop.cli.sizes import format_size
 
 _FLAG_SIZE = 8
-# Buffers of a windowed row take no more than this on each side, unless a window is asked for.
+# Buffers of a row use at most this on each side, unless --window is given.
 _MOST_IN_FLIGHT = 256 * 2**20
 _DEFAULT_WINDOW = 16
 
@@ -181,7 +181,7 @@ def setup(peers: int, **given: Any) -> None:
 
 
 def _jobs(op: str, given: dict[str, Any]) -> list[Job]:
-    """Return the rows of onehop that the options ask for; `given` has the devices then."""
+    """Return the rows of onehop that the options select; `given` then has the devices."""
     memory, api, connect = given["memory"], given["api"], given["connect"]
     options.check_modes(given["modes"], memory)
     for mode in given["modes"]:
@@ -226,7 +226,7 @@ def _window(op: str, given: dict[str, Any], size: int) -> int:
 
 
 def _floors(op: str, given: dict[str, Any]) -> list[Job]:
-    """Return what the machine does without onehop, as --vs asks for."""
+    """Return the rows without onehop that --vs selects."""
     names = set(given["floors"])
     if names and given["connect"]:
         raise click.UsageError("--vs compares with what one machine does: not with --connect")
@@ -262,7 +262,7 @@ def _floors(op: str, given: dict[str, Any]) -> list[Job]:
 
 
 def _gpu_floors(base: Job, names: set[str], given: dict[str, Any]) -> Iterator[Job]:
-    """Yield what rows of GPU memory are compared with: copy engines, bare kernels, and NCCL."""
+    """Yield the comparisons for rows of GPU memory: copy engines, bare kernels, and NCCL."""
     modes = given["modes"]
     if {"memcpy", "floors"} & names:
         yield base
@@ -309,7 +309,7 @@ class Report:
         self._known = known
 
     def add(self, found: Found) -> None:
-        """Take a row; a note, and who the other side is, go to standard error."""
+        """Add a row; print a note, or the identity of the other side, to standard error."""
         if isinstance(found, Note):
             click.echo(found.text, err=True)
             return
@@ -363,7 +363,7 @@ def report(
 
 
 def _python_apis() -> list[str]:
-    """Return what may be sent from Python: the ways of naming memory of a GPU that are here."""
+    """Return the Python APIs available here, by the kind of object that names GPU memory."""
     torch = ["python-torch"] if importlib.util.find_spec("torch") else []
     return ["python-region", "python-array", *torch]
 
@@ -405,7 +405,7 @@ def matrix(**given: Any) -> None:
 
     placement = options.placement(given)
     with report(given["json_to"], gpu=True, show=show, about="matrix", total=len(jobs)) as reported:
-        # Each pair has a link of its own.
+        # Each pair has its own link.
         for _, of_pair in itertools.groupby(jobs, key=lambda job: job.devices):
             for found in measure(list(of_pair), placement):
                 reported.add(found)

@@ -19,14 +19,14 @@ from onehop.cli.output import Column, figures, json_lines, make_console
 from onehop.cli.rows import figure
 from onehop.cli.sizes import format_size
 
-# What tells rows apart. All else of a row was measured, or says where.
+# The keys that identify a row. All others were measured, or describe the machine.
 _KEYS = (
     "op", "api", "mode", "memory", "buffers", "devices", "size", "window", "group", "blocks",
     "ranks", "peers", "asked_inline",
 )  # fmt: skip
 _RESAMPLES = 2000
-_SHARE = 0.95  # of the resamples, within the interval
-_FEWEST = 5  # runs: the interval of fewer is narrower than it says
+_SHARE = 0.95  # of the resamples, that lie within the interval
+_FEWEST = 5  # runs: with fewer, the interval is too narrow
 _MACHINE = ("machine", "cpu", "kernel", "gpu", "driver")  # of the provenance
 
 Key = tuple[Any, ...]
@@ -37,11 +37,11 @@ class Compared:
     """A row of both files.
 
     Attributes:
-        row: what tells it apart, by name.
-        before, after: median p50 in microseconds, and of how many runs.
+        row: the values that identify it, by name.
+        before, after: median p50 in microseconds, and the number of runs.
         ratio: after / before.
-        low, high: between them the ratio lies with 95 %; None: a file has fewer than five runs.
-        path: that the bytes took, before and after.
+        low, high: 95 % interval of the ratio; None: a file has fewer than five runs.
+        path: of the bytes, before and after.
 
     """
 
@@ -57,7 +57,7 @@ class Compared:
 
     @property
     def differs(self) -> bool:
-        """Whether the interval says so."""
+        """Whether the interval excludes 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
 
@@ -121,7 +121,7 @@ def _check(found: Sequence[Compared], most: float) -> None:
 
 
 def runs(path: Path) -> dict[Key, list[dict[str, Any]]]:
-    """Return the rows of a file with a p50, by what tells them apart.
+    """Return the rows of a file that have a p50, by their keys.
 
     Raises:
         click.ClickException: a line is no JSON, bytes were wrong, or no row has a p50.
@@ -169,10 +169,10 @@ def _compared(
 
 
 def _interval(before: Sequence[float], after: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the bootstrap's percentile interval of the ratio of the medians."""
+    """Return the bootstrap percentile interval of the ratio of the medians."""
     if min(len(before), len(after)) < _FEWEST:
         return None, None
-    source = random.Random(0)  # the same files give the same interval
+    source = random.Random(0)  # a fixed seed: the same files give the same interval
     ratios = sorted(
         statistics.median(source.choices(after, k=len(after)))
         / statistics.median(source.choices(before, k=len(before)))

@@ -31,7 +31,7 @@ from onehop.cli.sizes import SizeList, format_size
 VARIABLE = "ONEHOP_MAX_INLINE"
 _LIMITS = "0,64,128,200,400,1024,2048,4096,8000"
 _SMALLEST = 8  # bytes of a message
-# Short turns: what else the machine does spoils few of them, and the medians leave those out.
+# Short turns: a disturbance affects few of them, and medians exclude those.
 _ITERATIONS = 300
 _RESAMPLES = 1000
 
@@ -64,7 +64,7 @@ def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **co
         for limit in limits
     ]
     placement = options.placement(common)
-    whole: list[Row] = []  # of the rounds that were whole
+    whole: list[Row] = []  # rows of complete rounds
     studies: list[Study] = []
 
     def show(_: Sequence[Row]) -> Group:
@@ -84,7 +84,7 @@ def inline(limits: Sequence[int], sizes: Sequence[int] | None, rounds: int, **co
                 whole.append(row)
                 reported.step(f"inline {format_size(row.size)}, round {1 + count // len(jobs)}")
         finally:
-            # Ctrl-C leaves those behind it.
+            # Ctrl-C leaves an incomplete round: drop its rows.
             del whole[len(whole) // len(jobs) * len(jobs) :]
             if whole:
                 studies.append(Study(default, whole))
@@ -103,21 +103,21 @@ def _notes_apart(reported: Report, found: Iterable[Found]) -> Iterator[Row]:
 def _measure(jobs: Sequence[Job], rounds: int, placement: Placement) -> Iterator[Found]:
     """Yield the rows of all rounds.
 
-    A link keeps its pace for as long as it lives, and one that was made first may have another
-    one: each round makes them anew, and in another order, that of the first size.
+    The speed of a link is constant during its life, but varies between links, also with the order
+    of their creation. Each round therefore creates new links, in another order.
     """
     rng = random.Random(1)
     sizes = sorted({job.size for job in jobs})
     for _ in range(rounds):
         turns: list[Job] = []
-        # Sizes stay together, so that what else the machine does hits all limits alike.
+        # Sizes stay together, so that disturbances affect all limits alike.
         for size in sizes:
             turns += rng.sample(mine := [job for job in jobs if job.size == size], len(mine))
         yield from rows_of_sides(bench_role, turns, placement)
 
 
 class Study:
-    """What the rounds found, beside the limit in force."""
+    """The results of the rounds, relative to the limit in force."""
 
     def __init__(self, default: int, found: Iterable[Row]) -> None:
         self.default = default
@@ -134,21 +134,21 @@ class Study:
         return len(self._rounds[self.default, self.sizes[0]])
 
     def granted(self, limit: int) -> int:
-        """Return what the links granted of a limit."""
+        """Return the inline limit that the links granted for a requested one."""
         return self._rounds[limit, self.sizes[0]][0].max_inline or 0
 
     def ratios(self, limit: int, size: int) -> list[float]:
-        """Return a limit's p50 by that of the limit in force, round by round."""
+        """Return the ratios of a limit's p50 to that of the limit in force, round by round."""
         both = zip(self._rounds[limit, size], self._rounds[self.default, size], strict=True)
         return [ours.p50_us / theirs.p50_us for ours, theirs in both]
 
     @cache  # noqa: B019 - as long as the study
     def compare(self, limit: int, *sizes: int) -> Ratio:
-        """Return a limit's time by that of the limit in force: of some sizes, or of all."""
+        """Return a limit's time relative to the limit in force, for some sizes or for all."""
         return compare([self.ratios(limit, size) for size in sizes or self.sizes])
 
     def recommended(self) -> int:
-        """Return the fastest of the limits that are faster for sure, or what is in force."""
+        """Return the fastest limit that is significantly faster, or else the limit in force."""
         faster = [limit for limit in self.limits if self.compare(limit).high < 1]
         return min(faster, key=lambda limit: self.compare(limit).middle, default=self.default)
 
@@ -184,7 +184,7 @@ class Study:
         return shown
 
     def summary(self) -> Table:
-        """Show each limit beside the one in force."""
+        """Show each limit relative to the one in force."""
         shown = results(
             "",
             f"of {self.default}: median of p50 by that of the limit in force, in the same"
@@ -207,7 +207,7 @@ class Study:
         return shown
 
     def advice(self) -> str:
-        """Say which limit to set."""
+        """State which limit to set."""
         best = self.recommended()
         if best == self.default:
             return f"recommended: {VARIABLE}={best}, as it is: no other is faster for sure"
@@ -229,9 +229,9 @@ class Ratio(NamedTuple):
 
 
 def compare(ratios: Sequence[Sequence[float]]) -> Ratio:
-    """Return the geometric mean of some sizes' medians over the rounds, and its 99 % interval.
+    """Return the geometric mean of the sizes' medians over the rounds, and its 99 % interval.
 
-    ratios: of each size those of all rounds; what is drawn anew are rounds.
+    ratios: for each size those of all rounds. The bootstrap resamples rounds.
     """
 
     def mean(rounds: Sequence[int]) -> float:

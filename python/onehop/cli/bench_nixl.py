@@ -28,32 +28,32 @@ from onehop.cli.sizes import SizeList, format_size
 
 _MODES = ("agent", "first", "prep", "prep_strided", "write", "read", "idle")
 _POSTED = ("write", "read")
-_FIRST_POST = "_first"  # ends the name of the row of such posts
+_FIRST_POST = "_first"  # suffix of the mode of rows about first posts
 FIRST = 2**20  # bytes of the first WRITE
-ROW = 64  # bytes that a row of a prepared list names
-PICKED = 1000  # rows of a prepared list that are written to, to see that it is right
+ROW = 64  # bytes of the block that a row of a prepared list describes
+PICKED = 1000  # rows of a prepared list that are written to, to check it
 _LOG_LEVEL = "NIXL_LOG_LEVEL"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What both sides do in a round, by one of the libraries."""
+    """The work of both sides in a round, with one of the libraries."""
 
-    library: str  # onehop or nixl, the real one
-    modes: tuple[str, ...]  # what is measured; all else is left out unless that needs it
-    sizes: tuple[int, ...]  # bytes of a block, of write and read
-    blocks: int  # of a transfer
-    rows: int  # of a list that is prepared
+    library: str  # onehop or nixl (the real one)
+    modes: tuple[str, ...]  # the modes to measure; others run only where these need them
+    sizes: tuple[int, ...]  # bytes of a block of write and read
+    blocks: int  # per transfer
+    rows: int  # rows of a prepared list
     iterations: int  # timed handles of each size and direction
-    posts: int  # of each handle
-    idle_s: float  # how long the idle agents are watched
-    memory: Pair  # of either side
-    devices: Pair  # of either side; "" for host memory
+    posts: int  # posts of each handle
+    idle_s: float  # how long idle agents are observed
+    memory: Pair  # kind, of each side
+    devices: Pair  # of each side; "" for host memory
     corrupt: bool = field(default_factory=corrupts)
 
     @property
     def places(self) -> int:
-        """Blocks that a transfer's are chosen from, so that few are neighbours."""
+        """Number of block positions: large, so that few blocks of a transfer are adjacent."""
         return self.blocks + self.blocks // 4
 
     @property
@@ -69,7 +69,7 @@ class Job:
 
 @dataclass
 class Found:
-    """What the sides have to say of one row of a round."""
+    """The results of both sides for one row of a round."""
 
     mode: str
     size: int = 0
@@ -82,16 +82,16 @@ class Found:
 
     @property
     def first_posts(self) -> Found:
-        """Return the row of the first posts of this row's handles, so far empty."""
+        """Return the row for the first posts of this row's handles, empty so far."""
         return Found(self.mode + _FIRST_POST, self.size, self.blocks)
 
     @property
     def moves(self) -> bool:
-        """Whether its time is that of bytes that move."""
+        """Whether its time is that of a transfer of bytes."""
         return self.mode == "first" or self.mode.removesuffix(_FIRST_POST) in _POSTED
 
     def merge(self, other: Found) -> None:
-        """Add what the other side, or another round, has found."""
+        """Merge the results of the other side, or of another round."""
         for name in ("samples_us", "make_us", "post_us"):
             getattr(self, name).extend(getattr(other, name))
         self.wrong += other.wrong
@@ -162,14 +162,14 @@ def nixl(vs: str | None, rounds: int, **common: Any) -> None:
         try:
             for number in range(rounds):
                 turn = {}
-                # Each library is the first one in every other round.
+                # The libraries take turns in being first.
                 for job in jobs[:: -1 if number % 2 else 1]:
                     turn[job] = _measure(job, placement)
                     reported.step(f"{job.library}, round {number + 1}")
                 for job, found in turn.items():
                     done[job].append(found)
         finally:
-            # Ctrl-C leaves the rounds behind it that were whole.
+            # After Ctrl-C the complete rounds are reported.
             for row in _rows(done, _version() if vs else None):
                 reported.add(row)
 
@@ -213,7 +213,7 @@ def _jobs(vs: str | None, common: dict[str, Any]) -> list[Job]:
 
 
 def _version() -> str:
-    """Return which release of the real NIXL is measured."""
+    """Return the release of the real NIXL that is measured."""
     from onehop.nixl import real
 
     package = str(getattr(real.load(), "__name__", "")).partition(".")[0].replace("_", "-")
@@ -256,7 +256,7 @@ def _rows(done: dict[Job, list[Round]], version: str | None) -> Iterator[Row]:
 
 
 def _place(key: tuple[str, int]) -> tuple[int, int, bool]:
-    """Return where a row is among the others: as --mode names them, first posts before the rest."""
+    """Return the sort key of a row: the order of --mode, first posts before the others."""
     mode = key[0].removesuffix(_FIRST_POST)
     return _MODES.index(mode), key[1], mode == key[0]
 

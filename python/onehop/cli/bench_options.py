@@ -21,7 +21,7 @@ from onehop.cli.sizes import SizeList, format_size
 
 Command = Callable[..., None]
 
-# What the transport is chosen by, in the processes of a benchmark.
+# The variable that selects the transport in the processes of a benchmark.
 TRANSPORT = "ONEHOP_TRANSPORT"
 
 
@@ -35,7 +35,7 @@ def _cpus(_: click.Context, __: click.Parameter, value: str | None) -> list[int]
 
 
 def _may_run_on(cpu: int) -> bool:
-    """Try it: the affinity that a process has does not say which others it may choose."""
+    """Try it: the current affinity does not show which other CPUs may be selected."""
     former = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {cpu})
@@ -67,7 +67,7 @@ def sides_on(cpus: Sequence[int], count: int) -> Sequence[int]:
 
 
 def warn_of_turns(found: Sequence[Row] | Sequence[Finding], what: str) -> None:
-    """Warn if the scheduler put two sides on one CPU; that there is only one has been said."""
+    """Warn if the scheduler ran two sides on one CPU, unless there is only one."""
     shared = sum(one.shared_cpu is not None for one in found)
     if shared and len(os.sched_getaffinity(0)) > 1:
         timed = sum(one.p50_us is not None for one in found)
@@ -80,7 +80,7 @@ def warn_of_turns(found: Sequence[Row] | Sequence[Finding], what: str) -> None:
 
 
 def check_modes(modes: Sequence[str], memory: Pair) -> None:
-    """Refuse modes that are about GPUs for memory of the host.
+    """Reject modes for GPUs with host memory.
 
     Raises:
         click.UsageError: naming the mode.
@@ -92,10 +92,10 @@ def check_modes(modes: Sequence[str], memory: Pair) -> None:
 
 
 def check_memory(jobs: Sequence[Job]) -> None:
-    """Refuse sizes whose buffers do not fit into this host's memory.
+    """Reject sizes whose buffers do not fit into this host's memory.
 
     Raises:
-        click.UsageError: naming the size, and what there is.
+        click.UsageError: naming the size, and the free memory.
 
     """
     free = _free_memory()
@@ -112,7 +112,7 @@ def check_memory(jobs: Sequence[Job]) -> None:
 
 
 def _free_memory() -> int:
-    """Return the bytes that the kernel would give to a program now."""
+    """Return the bytes that the kernel could give to a program now."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -120,7 +120,7 @@ def _free_memory() -> int:
 
 
 def transport(default: str | None = None) -> Callable[[Command], Command]:
-    """Add --transport; without a default the environment's."""
+    """Add --transport; without a default, the environment's applies."""
     return click.option(
         "--transport",
         type=click.Choice(["auto", "ucx", "socket"]),
@@ -152,7 +152,7 @@ def rounds(text: str | None = None, default: int = 5) -> Callable[[Command], Com
 
 
 def parse_place(_: click.Context, __: click.Parameter, value: str | None) -> Place | None:
-    """Parse where the listening side is met."""
+    """Parse the meeting point of the listening side."""
     if value is None:
         return None
     try:
@@ -210,29 +210,29 @@ _WHAT: tuple[Callable[[Command], Command], ...] = (
 )
 
 
-# Of what is between GPUs alone.
+# For measurements between GPUs only.
 gpu_memory = memory("As with the other benchmarks.", "cuda", "KIND")
 
 
 def how(command: Command) -> Command:
-    """Add the options of everything that is measured."""
+    """Add the options that all measurements share."""
     for option in reversed(_HOW):
         command = option(command)
     return command
 
 
 def common(command: Command) -> Command:
-    """Add the options that all benchmarks but the matrix have."""
+    """Add the options of all benchmarks except the matrix."""
     for option in reversed((*_WHAT, *_HOW)):
         command = option(command)
     return command
 
 
 def placement(common: Mapping[str, Any], count: int = 2) -> Placement:
-    """Return where the sides run, and what is set for them.
+    """Return the processes, CPUs and variables of the sides.
 
     Raises:
-        click.UsageError: what links processes was chosen for the threads of one.
+        click.UsageError: a transport between processes was selected for threads of one.
 
     """
     within = not common["processes"]
@@ -244,7 +244,7 @@ def placement(common: Mapping[str, Any], count: int = 2) -> Placement:
         raise click.UsageError(f"--transport {chosen} links processes: not with --threads")
     env = {TRANSPORT: chosen} if chosen else {}
     if chosen == "socket" and "ONEHOP_LOG" not in os.environ:
-        env["ONEHOP_LOG"] = "error"  # the warning that this path is slow would be no news
+        env["ONEHOP_LOG"] = "error"  # suppresses the warning that this path is slow
     cpus = sides_on(common["cpus"], 1 if place else count)
     return Placement(
         count=count, within=within, cpus=cpus, env=env, connect=str(place) if place else ""
@@ -263,7 +263,7 @@ def sizes(default: str) -> Callable[[Command], Command]:
 
 
 def modes(*names: str, default: Sequence[str] = ()) -> Callable[[Command], Command]:
-    """Add --mode; unless told otherwise the first is the default."""
+    """Add --mode; by default the first one."""
     return click.option(
         "--mode",
         "modes",
@@ -285,7 +285,7 @@ buffers = click.option(
 
 
 def one_of(allowed: Sequence[str]) -> Callable[..., list[str]]:
-    """Return a callback of an option that takes lists of names and may be given several times."""
+    """Return a callback for an option that takes lists of names and may be repeated."""
 
     def parse(_: click.Context, __: click.Parameter, values: Sequence[str]) -> list[str]:
         found = [name for value in values for name in value.split(",")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onehop bench peers``: many endpoints linked to one, and what each of them takes there."""
+"""``onehop bench peers``: many endpoints linked to one, and the resources that each takes there."""
 
 # ruff: noqa: ANN401 - click passes options as keywords; docstrings are its help texts
 
@@ -27,13 +27,13 @@ from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import SizeList
 
 _BYTES = 8  # of a message
-_CALLS = 20  # of a sample
+_CALLS = 20  # calls per sample
 _SAMPLES = 25
 
 
 @dataclass(frozen=True)
 class Job:
-    """One row: this many peers of one endpoint, and whether a byte is to be spoilt."""
+    """One row: the number of peers of one endpoint, and whether to corrupt a byte."""
 
     peers: int
     corrupt: bool
@@ -41,7 +41,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process holds."""
+    """The resources of a process."""
 
     rss: float  # bytes
     pss: float
@@ -49,22 +49,22 @@ class Usage:
 
     @staticmethod
     def now() -> Usage:
-        """Ask the kernel."""
+        """Read them from /proc."""
         fields = {}
         for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
             name, kib, *_ = line.split()
             fields[name] = int(kib) * 1024
-        # Without the one by which they are listed.
+        # Excludes the descriptor of the listing itself.
         descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1
         return Usage(fields["Rss:"], fields["Pss:"], descriptors)
 
     def per_peer(self, before: Usage, peers: int) -> Usage:
-        """Return what one peer has added."""
+        """Return the increase per peer."""
         mine, theirs = asdict(self), asdict(before)
         return Usage(**{name: (mine[name] - theirs[name]) / peers for name in mine})
 
 
-# What a side has to say of a row: its fields, and the samples.
+# A side's results for a row: fields, and samples.
 Found = dict[str, Any]
 
 
@@ -125,7 +125,7 @@ def _measure(job: Job, placement: Placement) -> Row:
 
 
 def peers_role(side: Side, job: Job) -> None:
-    """Be the endpoint in the middle (side 1), or all those around it."""
+    """Run the endpoint in the middle (side 1), or all those around it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -133,7 +133,7 @@ def peers_role(side: Side, job: Job) -> None:
 
 
 def _hub(side: Side, job: Job) -> Found:
-    """Be the endpoint in the middle."""
+    """Run the endpoint in the middle."""
     with onehop.Endpoint() as endpoint:
         side.tell(endpoint.address)
         wrong = 0
@@ -148,7 +148,7 @@ def _hub(side: Side, job: Job) -> Found:
             wrong += _difference(text, _text(number))
             links.append(peer)
         usage = Usage.now().per_peer(before, job.peers)
-        # The crowd is at rest until it is told.
+        # The other side is idle until it is told to continue.
         progress_us = _median_us(endpoint.progress)
         path = links[-1].info().path
         side.tell("measured")
@@ -167,7 +167,7 @@ def _hub(side: Side, job: Job) -> Found:
 
 
 def _crowd(side: Side, job: Job) -> Found:
-    """Be those around it."""
+    """Run the endpoints around the middle."""
     address = side.hear()
     wrong = 0
     linked_us = []
@@ -195,12 +195,12 @@ def _crowd(side: Side, job: Job) -> Found:
     side.tell("done")
     for endpoint, _ in links:
         endpoint.close()
-    # linked: from connect to the first bytes' answer; message: one way, to and from one of them.
+    # linked: from connect to the reply to the first bytes; message: one way, with one of the peers.
     return {"linked_us": linked_us[1:], "message_us": message_us, "wrong": wrong}
 
 
 def _median_us(call: Callable[[], object]) -> float:
-    """Return the median over the samples of a call's time."""
+    """Return the median time of a call over the samples."""
     samples = []
     for _ in range(_SAMPLES):
         start = perf_counter_ns()

@@ -26,24 +26,24 @@ from onehop.cli.sides import run_sides
 from onehop.cli.sizes import format_size
 
 _MODES = ("init", "first", "post", "sendrecv", "window", "batch")
-_SIZED = ("sendrecv", "window", "batch")  # the others are of messages of SMALL bytes, or of none
+_SIZED = ("sendrecv", "window", "batch")  # the other modes use messages of SMALL bytes, or none
 SMALL = 8  # bytes
 _CUDA: Pair = ("cuda", "cuda")
-# The most and the fewest operations of a row by default, and bytes that they move.
+# The default bounds of operations per row, and the bytes that they move.
 _MOST, _LEAST, _VOLUME = 1000, 5, 256 * 2**20
 _WINDOW = 16  # operations in flight at most
 
 
 @dataclass(frozen=True)
 class Job:
-    """What both sides do in all rounds."""
+    """The work of both sides in all rounds."""
 
     backends: tuple[str, ...]
     modes: tuple[str, ...]
     sizes: tuple[int, ...]  # bytes of a message
     rounds: int
     asked: int  # timed operations; 0: chosen by the size
-    devices: Pair  # of either side's tensors; "" for host memory
+    devices: Pair  # of each side's tensors; "" for host memory
     corrupt: bool = field(default_factory=corrupts)
 
     def iterations(self, size: int) -> int:
@@ -57,7 +57,7 @@ class Job:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether the tensors are in memory of GPUs."""
+        """Whether the tensors are in GPU memory."""
         return self.devices != NO_DEVICES
 
     @property
@@ -72,16 +72,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a side has to say of one row of a round."""
+    """A side's results for one row of a round."""
 
-    number: int  # of the round
+    number: int  # number of the round
     backend: str
     mode: str
     size: int
     samples_us: list[float]
     wrong: int
     path: str
-    torch: str  # its version
+    torch: str  # version of torch
 
 
 @bench.command()
@@ -134,13 +134,13 @@ def torch(vs: Sequence[str], **given: Any) -> None:
                     if side == 0:
                         reported.step(f"{turn.backend}, round {turn.number + 1}")
             finally:
-                # Ctrl-C leaves the rounds behind it that were whole.
+                # After Ctrl-C the complete rounds are reported.
                 for row in _rows(job, turns):
                     reported.add(row)
 
 
 def _memories(vs: Sequence[str], memory: Pair | None, devices: Sequence[int]) -> list[Pair]:
-    """Return which kinds of memory are measured."""
+    """Return the kinds of memory to measure."""
     if memory is not None and memory not in (HOST, _CUDA):
         raise click.UsageError("--memory is host or cuda, of both sides: that is what tensors have")
     if memory == HOST and "nccl" in vs:
@@ -185,7 +185,7 @@ def _job(memory: Pair, vs: Sequence[str], given: dict[str, Any]) -> Job:
 
 
 def _rows(job: Job, turns: Sequence[Turn]) -> Iterator[Row]:
-    """Yield a row for each mode, size and backend, of the rounds that are whole."""
+    """Yield a row for each mode, size and backend, over the complete rounds."""
     told: dict[tuple[int, str, str, int], list[Turn]] = {}
     for one in turns:
         told.setdefault((one.number, one.backend, one.mode, one.size), []).append(one)

@@ -41,13 +41,13 @@ class Figure:
 
     Attributes:
         what: pull, copies, gloo or nccl; prepare.
-        engines: that are fed.
-        tensors, publishers, nbytes: of which size; nbytes of one engine.
+        engines: number of engines.
+        tensors, publishers, nbytes: the size; nbytes per engine.
         seconds: of each round.
-        wrong: bytes that were not what the trainer had.
+        wrong: bytes that differ from the trainer's.
         cpu_seconds: seconds of CPU time of each round, of prepare.
         devices: of trainer and engines; empty: host memory.
-        of_copies, of_gloo, of_nccl: of pull: their time by the pull's in the same round, median.
+        of_copies, of_gloo, of_nccl: for pull: the other's time divided by the pull's, median.
 
     """
 
@@ -162,7 +162,7 @@ def _pulls(vs: str | None, given: dict[str, Any], engines: int, devices: Pair) -
     size, tensors, ranks = given["size"][0], given["tensors"], engines + 1
     trainer = Process(Trainer, size, tensors, ranks, devices[0])
     others = [Process(Engine, size, tensors, n + 1, ranks, devices[1]) for n in range(engines)]
-    # NCCL meets in the store at the first broadcast.
+    # NCCL's ranks meet in the store at the first broadcast.
     folder = tempfile.TemporaryDirectory(prefix="onehop-bench-")
     try:
         together(others, "prepare", *trainer.call("describe"))
@@ -172,7 +172,7 @@ def _pulls(vs: str | None, given: dict[str, Any], engines: int, devices: Pair) -
         nbytes = trainer.call("nbytes")
         places = shown(devices) if devices != NO_DEVICES else ""
         told = {way: Figure(way, engines, tensors, 1, nbytes, places) for way in ways}
-        # The first round of each touches memory and connects: it is not counted.
+        # The first round touches memory and connects: it is not counted.
         for number in range(given["rounds"] + 1):
             for turn, way in enumerate(ways[:: -1 if number % 2 else 1]):
                 version = number * len(ways) + turn + 1
@@ -194,7 +194,7 @@ def _pulls(vs: str | None, given: dict[str, Any], engines: int, devices: Pair) -
 
 
 def _seconds(way: str, trainer: Process, engines: Sequence[Process]) -> float:
-    """Let all engines get the tensors; return how long that took."""
+    """Let all engines get the tensors; return the time."""
     if way == "copies":
         in_turn: list[tuple[float, float]] = [engine.call("copy") for engine in engines]
         return sum(end - start for start, end in in_turn)
@@ -216,7 +216,7 @@ def _prepares(tensors: int, publishers: int, rounds: int) -> Iterator[Figure]:
     try:
         planner.call("begin", trainers.call("tables"))
         prepare = Figure("prepare", 1, tensors, publishers, tensors * publishers * Trainers.ROW)
-        planner.call("plan")  # connects
+        planner.call("plan")  # connects the links
         for _ in range(rounds):
             wall, cpu = planner.call("plan")
             prepare.seconds.append(wall)

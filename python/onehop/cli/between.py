@@ -33,14 +33,14 @@ from onehop.cli.wire import build, decode, encode
 PORT = 29410
 ANY = "0.0.0.0"
 SECRET = "ONEHOP_SECRET"
-# What the connecting side may set in the other side's process.
+# The variables that the connecting side may set in the other side's process.
 SETTINGS = ("ONEHOP_TRANSPORT", "ONEHOP_LOG")
-# Seconds: until the port is open, also of a listener between two runs; for the sides to meet; and
-# for the reason of a failure to come.
+# Seconds to wait for the port to open, also between two runs of a listener; for the sides to meet;
+# and for the other side's reason of a failure.
 _PATIENCE = 5.0
 _MEETING = 10.0
 _LAST_WORDS = 1.0
-# The library's own deadlines come first: this is for sides that hang in spite of them.
+# Longer than the library's own deadlines: for sides that hang in spite of them.
 SILENCE = 600.0
 _PLACE = re.compile(r"(\[(?P<ipv6>[\w:.%]+)\]|(?P<host>[\w.-]+))(:(?P<port>\d{1,5}))?")
 _TAG = 0
@@ -49,7 +49,7 @@ _MOST_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Place:
-    """Where the listening side is met."""
+    """The meeting point of the listening side."""
 
     host: str
     port: int
@@ -73,7 +73,7 @@ class Place:
 
     @property
     def shown_host(self) -> str:
-        """The host, as it stands before a port."""
+        """The host, as written before a port."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Play:
-    """A role that two hosts may play: its name, and the types of what they tell each other."""
+    """A role that two hosts may play: its name, and the types of its messages."""
 
     name: str
     role: Role
@@ -92,7 +92,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Host:
-    """Who the other side is: as `provenance` has it."""
+    """The identity of the other side, as `provenance` returns it."""
 
     facts: dict[str, str]
 
@@ -102,7 +102,7 @@ class Host:
 
 @dataclass(frozen=True)
 class _Request:
-    """What the connecting side wants: the argument is that of the play."""
+    """The request of the connecting side; the argument is that of the play."""
 
     onehop: str
     play: str
@@ -120,11 +120,11 @@ class _Word:
 
 
 class _ToldError(SideError):
-    """The other side's failure, in its own words."""
+    """The other side's failure, with its text."""
 
 
 class _Line:
-    """The control link, as both sides use it."""
+    """The control link, as used by both sides."""
 
     def __init__(self, comm: onehop.Communicator) -> None:
         self._comm = comm
@@ -132,14 +132,14 @@ class _Line:
         self.other = self._peer.info().label
 
     def say(self, kind: str, body: object) -> None:
-        """Send a word."""
+        """Send a message."""
         self._peer.send(encode(_Word(kind, body)), _TAG)
 
     def hear(self, *kinds: str, timeout: float | None = None) -> _Word:
-        """Return the next word, which is of one of these kinds; timeout: default ONEHOP_TIMEOUT.
+        """Return the next message, which has one of these kinds; timeout: default ONEHOP_TIMEOUT.
 
         Raises:
-            SideError: the other side has failed, or says what it should not.
+            SideError: the other side has failed, or sent an unexpected message.
 
         """
         deadline = {} if timeout is None else {"timeout": timeout}
@@ -156,11 +156,11 @@ class _Line:
         return word
 
     def finish(self) -> None:
-        """Return when the other side is here, too."""
+        """Return when the other side has called it, too."""
         self._comm.barrier()
 
     def cause(self, failure: Exception) -> Exception:
-        """Return why both fail: what the other side says, or else our reason, which it is told."""
+        """Return the other side's failure, or else send this side's to it and return that."""
         end = time.monotonic() + _LAST_WORDS
         while not isinstance(failure, _ToldError):
             try:
@@ -168,7 +168,7 @@ class _Line:
             except _ToldError as theirs:
                 return theirs
             except SideError:
-                continue  # another word, from before
+                continue  # a message from before the failure
             except (onehop.Error, ValueError):
                 with contextlib.suppress(onehop.Error):
                     self.say("error", str(failure) or type(failure).__name__)
@@ -178,8 +178,8 @@ class _Line:
 
 @contextlib.contextmanager
 def _meeting(rank: int, place: Place, timeout: float | None) -> Iterator[onehop.Communicator]:
-    """Give the ranks of the control link, by the socket whatever carries what is measured."""
-    # The warning that this path is slow would be no news.
+    """Connect the control link, over the socket transport whatever transport is measured."""
+    # Suppresses the warning that this path is slow.
     quiet = {"ONEHOP_TRANSPORT": "socket", "ONEHOP_LOG": os.environ.get("ONEHOP_LOG", "error")}
     former = {name: os.environ.get(name) for name in quiet}
     os.environ.update(quiet)
@@ -196,7 +196,7 @@ def _meeting(rank: int, place: Place, timeout: float | None) -> Iterator[onehop.
 
 
 def _play(play: Play, side: Side, line: _Line, argument: object) -> None:
-    """Play a role with the other host, and tell it what goes wrong."""
+    """Play a role with the other host, and report failures to it."""
     try:
         play.role(side, argument)
         line.finish()
@@ -237,10 +237,10 @@ def resolve(place: Place) -> list[str]:
 
 
 def knock(place: Place) -> None:
-    """Return when the port of a place takes connections.
+    """Return when the port of a place accepts connections.
 
     Raises:
-        SideError: it does not; the text says how, and what to do.
+        SideError: it does not; the text has the reason and the remedy.
 
     """
     end = time.monotonic() + _PATIENCE
@@ -249,7 +249,7 @@ def knock(place: Place) -> None:
             left = max(0.01, end - time.monotonic())
             socket.create_connection((place.host, place.port), timeout=left).close()
         except ConnectionRefusedError as failure:
-            # A listener refuses for a moment between two runs.
+            # A listener refuses connections briefly between two runs.
             if time.monotonic() < end:
                 time.sleep(0.02)
                 continue
@@ -269,10 +269,10 @@ def knock(place: Place) -> None:
 
 
 def run_between(play: Play, argument: object, placement: Placement) -> Iterator[tuple[int, Any]]:
-    """Play side 0 here, side 1 where `placement.connect` says: see sides.run_sides.
+    """Play side 0 here, and side 1 on the host `placement.connect`: see sides.run_sides.
 
-    Each report of side 0 but a Note has its counterpart of side 1. The first of all is the Host of
-    side 1.
+    Each report of side 0 except a Note has a counterpart of side 1. The first report is side 1's
+    Host.
 
     Raises:
         SideError: as with run_sides; also: the other side cannot be reached or refuses.
@@ -289,7 +289,7 @@ def run_between(play: Play, argument: object, placement: Placement) -> Iterator[
 
 
 def _connecting_role(side: Side, asked: tuple[Place, Play, _Request]) -> None:
-    """Be side 0; each report to the parent is the number of a side and what that reports."""
+    """Run side 0; each report to the parent is the number of a side and its value."""
     place, play, request = asked
     with _meeting_at(place) as line:
         line.say("request", request)
@@ -323,10 +323,10 @@ def _meeting_at(place: Place) -> Iterator[_Line]:
 
 
 def serve(place: Place, plays: Sequence[Play], *, once: bool) -> None:
-    """Play side 1 for one connecting side after the other; with `once` for one.
+    """Play side 1 for one connecting side after the other; with `once` only for one.
 
     Raises:
-        SideError: the place cannot be listened on; with `once` also: the run failed.
+        SideError: cannot listen at the place; with `once` also: the run failed.
 
     """
     try:
@@ -362,10 +362,10 @@ def serve(place: Place, plays: Sequence[Play], *, once: bool) -> None:
 
 
 def _listening_role(side: Side, served: tuple[Place, list[Play]]) -> None:
-    """Be side 1 of one run; reports that somebody has come, then lines to show."""
+    """Run side 1 of one run; reports that a client has connected, then lines to show."""
     place, plays = served
     with _meeting(0, place, None) as comm:
-        # From here on only this run fails.
+        # From here on a failure ends only this run.
         side.report(None)
         line = _Line(comm)
         try:
@@ -383,7 +383,7 @@ def _listening_role(side: Side, served: tuple[Place, list[Play]]) -> None:
 
 
 def _accept(line: _Line, plays: Sequence[Play]) -> tuple[Play, _Request]:
-    """Return what the connecting side asks for."""
+    """Return the request of the connecting side."""
     body = line.hear("request", timeout=_MEETING).body
     version = body.get("onehop") if isinstance(body, dict) else None
     if version != onehop.__version__:

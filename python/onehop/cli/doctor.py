@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onehop doctor``: looks at the machine, drives every path, and says what to do."""
+"""``onehop doctor``: checks the machine, exercises every path, and suggests remedies."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from onehop.cli.sides import SideError
 _RANKS = (2, 3)
 _PLACE = "surroundings"
 _CAP_SYS_PTRACE = 19
-# Fewer free ports than this are worth a word: each process takes one.
+# Warn below this number of free ports: each process takes one.
 _FEW_PORTS = 8
 
 
 def examine() -> Iterator[tuple[str, Finding]]:
-    """Yield all findings, each with what is being looked at."""
+    """Yield all findings, each with the name of the next check."""
     failed = False
     for finding in look_around():
         failed = failed or (finding.check == "endpoint" and finding.state == "fault")
         yield "surroundings", finding
-    # Without an endpoint nothing else can work, and would only repeat why.
+    # Without an endpoint every other check would fail for the same reason.
     if failed:
         return
-    # They have no effect, and each process of a drive would say so again.
+    # They have no effect, and each process of a check would report them again.
     for name in unknown_variables():
         del os.environ[name]
     for case in (*CASES, UCX) if ucx().viable else CASES:
@@ -52,7 +52,7 @@ def examine() -> Iterator[tuple[str, Finding]]:
 
 
 def examine_link(place: Place) -> Iterator[tuple[str, Finding]]:
-    """Yield what is found on the way to another host, where `onehop bench --listen` runs."""
+    """Yield the findings about the link to another host, where `onehop bench --listen` runs."""
     for check, step in (("name", _resolved), ("port", _open)):
         try:
             yield check, Finding(str(place), check, "ok", step(place))
@@ -111,14 +111,14 @@ def doctor(connect: Place | None, json_to: str | None, html_to: str | None) -> N
         raise click.exceptions.Exit(1)
 
 
-# State, what was seen, and what to do about it.
+# State, observation, and remedy.
 Answer = tuple[State, str, str]
 
-# ---- What onehop needs from the machine, and what it could use
+# ---- The machine's facilities that onehop needs or can use
 
 
 def look_around() -> Iterator[Finding]:
-    """Check the surroundings, one finding after the other."""
+    """Check the environment, one finding after the other."""
     checks: tuple[tuple[str, Callable[[], Answer]], ...] = (
         ("endpoint", _endpoint),
         ("environment", _environment),
@@ -152,7 +152,7 @@ def _endpoint() -> Answer:
     try:
         onehop.Endpoint().close()
     except onehop.Error as failure:
-        # The text says what to do.
+        # The text contains the remedy.
         return "fault", str(failure), ""
     return _ok("configuration is right, libcrypto was found")
 
@@ -238,7 +238,7 @@ def _loopback() -> Answer:
 
 
 def ucx() -> onehop.Transport:
-    """Return whether UCX is found here, and why not."""
+    """Return whether UCX is available here, and why not."""
     (found,) = [one for one in onehop.info().transports if one.name == "ucx"]
     return found
 

@@ -75,7 +75,7 @@ _STATES: dict[State, str] = {"ok": "OK", "slow": "slower", "fault": "FAULT"}
 
 
 def page(findings: Sequence[Finding], tables: Iterable[Table]) -> str:
-    """Write findings and tables of `onehop info` as a page that refers to no other file."""
+    """Write findings and tables of `onehop info` as a self-contained page."""
     worse = [one for state in ("fault", "slow") for one in findings if one.state == state]
     faults = sum(one.state == "fault" for one in worse)
     verdict = f"{len(findings)} checks: {faults} faults, {len(worse) - faults} slower than possible"
@@ -94,7 +94,7 @@ def _section(heading: str, lines: Iterable[str]) -> str:
 
 
 def _scrolling(name: str, table: Iterable[str]) -> Iterator[str]:
-    """Let a wide table scroll; the keyboard has to reach what scrolls, which has a name then."""
+    """Make a wide table scrollable; keyboard users need a focusable, named region."""
     yield f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(name)}">'
     yield from table
     yield "</div>"
@@ -141,7 +141,7 @@ def _findings_table(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def info_tables() -> Iterator[Table]:
-    """Yield the tables; with a wrong variable the provenance, and what is wrong."""
+    """Yield the tables; if a variable is invalid, the provenance and the error."""
     try:
         yield from info.tables()
     except onehop.Error as failure:
@@ -152,7 +152,7 @@ def info_tables() -> Iterator[Table]:
 
 
 def _sections(tables: Iterable[Table]) -> Iterator[str]:
-    """Yield a section for each title; a table without one is of the section before it."""
+    """Yield a section for each title; a table without a title belongs to the previous section."""
     heading, lines = "Environment", list[str]()
     for table in tables:
         if table.title and lines:

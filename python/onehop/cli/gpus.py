@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs on the command line: which there are, kinds of memory, and which a row's sides use."""
+"""GPUs on the command line: the available ones, kinds of memory, and the GPUs of a row's sides."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ NO_DEVICES: Pair = ("", "")
 
 @dataclass(frozen=True)
 class Gpus:
-    """The driver, and the machine as the library sees it."""
+    """The driver, and the machine's topology."""
 
     library: str
-    cuda: int  # version that the driver speaks: 13000 is CUDA 13.0
+    cuda: int  # CUDA version of the driver: 13000 is CUDA 13.0
     machine: onehop.Topology
 
     @property
@@ -59,7 +59,7 @@ def needed_facts(without: str) -> Gpus:
     """Return the driver and its devices.
 
     Raises:
-        click.ClickException: there is none; `without` says what cannot be then.
+        click.ClickException: there is none; `without` names the feature that needs it.
 
     """
     found = facts()
@@ -69,7 +69,7 @@ def needed_facts(without: str) -> Gpus:
 
 
 def version(found: Gpus) -> str:
-    """Return the driver's release, where it tells, and the CUDA version that it speaks."""
+    """Return the driver's release, if it reports one, and its CUDA version."""
     speaks = f"CUDA {found.cuda // 1000}.{found.cuda % 1000 // 10}"
     try:
         release = re.search(r"\d+\.\d+(\.\d+)?", _RELEASE.read_text())
@@ -79,7 +79,7 @@ def version(found: Gpus) -> str:
 
 
 def with_gpus(known: dict[str, str]) -> dict[str, str]:
-    """Return a provenance with the GPUs and the driver, where there is one."""
+    """Return a provenance with the GPUs and the driver added, if there is one."""
     found = facts()
     if isinstance(found, str):
         return known
@@ -117,7 +117,7 @@ def parse_devices(_: click.Context, __: click.Parameter, value: str | None) -> l
 
 
 def check_numbers(numbers: Sequence[int], found: Gpus) -> None:
-    """Refuse devices that are not there.
+    """Reject devices that do not exist.
 
     Raises:
         click.UsageError: naming the device.
@@ -130,13 +130,13 @@ def check_numbers(numbers: Sequence[int], found: Gpus) -> None:
 
 
 def choose(memory: Pair, numbers: Sequence[int], *, apart: bool = False) -> Pair:
-    """Return the devices of both sides: as asked for, else two different ones if there are two.
+    """Return the devices of both sides: as requested, else two different ones if there are two.
 
-    `apart`: side 1 is on another host, which looks for its device itself; by default the first.
+    `apart`: side 1 is on another host, which selects its device itself; by default the first.
 
     Raises:
         click.ClickException: there is no driver.
-        click.UsageError: a device is not there, or none is wanted.
+        click.UsageError: a device does not exist, or none is needed.
 
     """
     if memory == HOST:
@@ -164,7 +164,7 @@ def shown(devices: Sequence[str]) -> str:
 
 
 def nccl_libraries(path: str | None) -> tuple[str, ...]:
-    """Return where NCCL may be: as named, for the loader to find, or among Python's packages."""
+    """Return candidates for NCCL: the given path, the loader's name, or Python packages."""
     if path:
         return (path,)
     found = [Path(folder) / "nvidia" / "nccl" / "lib" / "libnccl.so.2" for folder in sys.path]

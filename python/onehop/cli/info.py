@@ -33,7 +33,7 @@ Switches also accept 1 and 0.
 
 
 def markdown(variables: Iterable[onehop.Variable]) -> str:
-    """Write the page of the documentation that lists all variables."""
+    """Write the documentation page that lists all variables."""
     rows = []
     for variable in variables:
         default = f"`{variable.default}`" if variable.default else "empty"
@@ -43,13 +43,13 @@ def markdown(variables: Iterable[onehop.Variable]) -> str:
 
 
 def setting(name: str) -> str:
-    """Return the value of a variable of onehop, as set or by default."""
+    """Return the value of an onehop variable, or its default."""
     (variable,) = [one for one in onehop.config() if one.name == name]
     return variable.value or variable.default
 
 
 def unknown_variables() -> dict[str, str]:
-    """Return ONEHOP_* variables of the environment that onehop does not know, and what to do."""
+    """Return unknown ONEHOP_* variables of the environment, each with a remedy."""
     known = [variable.name for variable in onehop.config()]
     found = {}
     for name in sorted(os.environ):
@@ -93,7 +93,7 @@ def _facts_table(found: onehop.Info) -> Table:
 
 
 def _gpu_tables() -> Iterator[Table]:
-    """Show the driver with its devices, and how they are joined; or why there is none."""
+    """Show the driver with its devices and their connections, or why there is none."""
     found = facts()
     if isinstance(found, str):
         missing = Table(title="GPUs", title_justify="left", box=None, show_header=False)
@@ -158,7 +158,7 @@ _SHORT = {
 
 
 def _link_tables(machine: onehop.Topology) -> Iterator[Table]:
-    """Show what joins the GPUs, and below it each sort of link in words."""
+    """Show the connections between GPUs, then a description of each kind of link."""
 
     def cell(link: onehop.GpuLink) -> str:
         return _SHORT.get(link.kind) or f"NVLink {link.nvlinks or ''}".rstrip()
@@ -199,7 +199,7 @@ def tables() -> Iterator[Table]:
 
 
 def as_json() -> str:
-    """Write all that there is to say as one JSON object."""
+    """Write everything as one JSON object."""
     found = onehop.info()
     gpus = facts()
     driver = {"why_none": gpus} if isinstance(gpus, str) else {"version": version(gpus)}

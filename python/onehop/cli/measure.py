@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of a benchmark: one per row, done by all sides, and the rows that their parts make."""
+"""Jobs of a benchmark, one per row and run by all sides, and the rows made of their results."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from onehop.cli.sides import (
     shared_cpu,
 )
 
-# Set: the last message of every row is spoilt on its way, so that the tests see it found. It is not
-# one of onehop's variables, which are all documented.
+# If set, the last message of every row is corrupted in transit, so that tests see the check fail.
+# Not one of onehop's variables, which are all documented.
 CORRUPT = "OH_BENCH_CORRUPT"
 
 BATCHES_IN_STREAM = ("put_stream", "get_stream", "put_graph", "get_graph")
@@ -45,9 +45,9 @@ PATTERNS = tuple(
 # Threads of a kernel's group: a warp, blocks, and a cluster of four blocks.
 GROUPS = {"warp": 32, "128": 128, "512": 512, "cluster": 2048}
 _GROUP_NAMES = {threads: name for name, threads in GROUPS.items()}
-# How NCCL does what is measured; of a kernel there is nothing.
+# NCCL's counterpart of each mode; modes of kernels have none.
 _NCCL = {"stream": "stream", "stream_put": "stream", "graph": "graph", "graph_put": "graph"}
-# Modes in the terms of the loops; the others have the name of a mode.
+# The loops' names for modes, where they differ.
 _LIKE = {
     "graph": "stream",
     "graph_put": "stream_put",
@@ -59,13 +59,13 @@ _LIKE = {
     "put_flag": "sendrecv",
     "put_flag_event": "event",
 }
-# What a Spec has under the same name.
+# The fields that a Spec shares.
 _SPEC = (
     "size", "iterations", "warmup", "window", "blocks", "threads",
     "strided", "shared", "graph", "corrupt", "both", "offset",
 )  # fmt: skip
 _GIB = 2**30
-# The most and the fewest operations of a row by default, and bytes that they move.
+# The default bounds of operations per row, and the bytes that they move.
 _VOLUMES = {
     "latency": (10000, 20, _GIB),
     "bandwidth": (20000, 32, 4 * _GIB),
@@ -73,21 +73,21 @@ _VOLUMES = {
     "patterns": (2000, 50, 4 * _GIB),
     "setup": (100, 100, 0),
 }
-# Rows of kernels use two lanes, which are compared: all are as wide as the first.
+# Rows about kernels use two lanes, which are compared: every lane is as wide as the first.
 _WIDE = {"ONEHOP_STREAM_SLAB": str(32 * 2**20)}
-# NCCL with messages in memory of ncclMemAlloc, registered with its communicator.
+# NCCL with messages in memory from ncclMemAlloc, registered with its communicator.
 REGISTERED = "nccl-registered"
 NCCLS = ("nccl", REGISTERED)
-# What onehop is compared with comes last.
+# Comparisons follow onehop's rows.
 _RANK = {"floor": 1, "nccl": 2, REGISTERED: 3}
 
 Loops = _bench.Side | PythonSide
-# Besides rows: what was left out, and of another host who it is.
+# Besides rows: reasons for omissions, and the identity of another host.
 Found = Row | Note | Host
 
 
 def corrupts() -> bool:
-    """Return whether rows are to be spoilt."""
+    """Return whether rows are to be corrupted."""
     return bool(os.environ.get(CORRUPT))
 
 
@@ -96,26 +96,26 @@ class Job:
     """One row to be measured."""
 
     op: str  # latency, bandwidth, batch, patterns or setup
-    # c or python; of GPU memory python-region, python-array or python-torch; device: by a kernel of
+    # c or python; of GPU memory python-region, python-array or python-torch; device: a kernel of
     # the benchmark; floor: without a library; nccl or nccl-registered.
     api: str
-    # sendrecv, event, put, get or put_signal, one of IN_STREAM; kernel,
-    # kernel_single or kernel_put; of a floor: flag, process_vm or memcpy, and of GPU memory memcpy,
-    # put_flag or put_flag_event, stream, graph or kernel; of patterns see PATTERNS.
+    # sendrecv, event, put, get or put_signal, one of IN_STREAM; kernel, kernel_single or
+    # kernel_put; for floors: flag, process_vm or memcpy, and for GPU memory memcpy, put_flag or
+    # put_flag_event, stream, graph or kernel; for patterns see PATTERNS.
     mode: str
     size: int  # bytes of a message, a block, or the largest part of a pattern
     iterations: int = 0  # timed operations; 0: chosen by the size
-    window: int = 1  # operations in flight; of a set-up links that are kept to see what they take
-    blocks: int = 1  # of a batch
-    threads: int = 0  # of a kernel's group; 0: no kernel of the benchmark
+    window: int = 1  # operations in flight; for set-up: links kept open to measure their memory
+    blocks: int = 1  # per batch
+    threads: int = 0  # per group of a kernel; 0: no kernel of the benchmark
     strided: bool = False  # the batch is described by strides, not by lists
     shared: bool = False  # buffers are shared blocks
-    memory: tuple[str, ...] = HOST  # its kind, of each side
+    memory: tuple[str, ...] = HOST  # kind, of each side
     devices: tuple[str, ...] = NO_DEVICES  # of each side's endpoint; empty: host memory
-    offset: int = 0  # of the messages in their allocation; not of host memory
-    both: bool = False  # both directions at once; figures are each way's
-    libraries: tuple[str, ...] = ()  # where NCCL may be
-    # What the endpoints ask for (ONEHOP_MAX_INLINE); None: the configuration's.
+    offset: int = 0  # offset of the messages in their allocation; not for host memory
+    both: bool = False  # both directions at once; figures are per direction
+    libraries: tuple[str, ...] = ()  # candidates for NCCL
+    # Inline limit that the endpoints request (ONEHOP_MAX_INLINE); None: the configured one.
     inline: int | None = None
     corrupt: bool = field(default_factory=corrupts)
 
@@ -131,14 +131,14 @@ class Job:
 
     @property
     def moved(self) -> int:
-        """Bytes of an operation: of a pattern those of the rank that moves most, in or out."""
+        """Bytes of an operation; of a pattern those of the rank that moves most, in or out."""
         if self.op == "patterns":
             return _bench.busiest(self.spec(0), len(self.devices))
         return self.size * self.blocks
 
     @property
     def in_order(self) -> bool:
-        """Whether operations follow each other on a stream, so that none are in flight at once."""
+        """Whether operations are ordered by a stream, so that only one is in flight at a time."""
         return self.mode.startswith(("stream", "graph", "kernel")) or self.mode in IN_STREAM
 
     @property
@@ -148,11 +148,11 @@ class Job:
 
     @property
     def warmup(self) -> int:
-        """Operations before the timed ones; they are checked all the same."""
+        """Untimed operations before the timed ones; their bytes are checked, too."""
         return max(2, self.iterations // 10)
 
     def spec(self, number: int) -> _bench.Spec:
-        """Return the job as the loops of a side take it."""
+        """Return the job in the form that a side's loops take."""
         mode = _LIKE.get(self.mode) or self.mode.removesuffix("_graph")
         return _bench.Spec(
             op=_bench.Op["LATENCY" if self.op == "setup" else self.op.upper()],
@@ -165,21 +165,21 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """What one side has to say of one row; those that do not measure only find wrong bytes."""
+    """One side's results for one row; sides that do not measure report only wrong bytes."""
 
     job: int  # number of the job
-    mode: str  # step, where a job has several rows
+    mode: str  # step, if a job has several rows
     samples_us: list[float]
     seconds: float
     moved: float
     wrong: int
     path: str
-    cpu: int  # that the side was on at the end
+    cpu: int  # CPU of the side at the end
     extras: dict[str, Any] = field(default_factory=dict)
 
 
 def by_group(jobs: Sequence[Job], groups: Sequence[str] = ()) -> list[Job]:
-    """Return the jobs as they are measured: those of kernels by themselves, for each group."""
+    """Return the jobs in the order of measurement: kernels separately, for each group."""
     return [one for job in jobs for one in _by_group(job, groups)]
 
 
@@ -187,7 +187,7 @@ def _by_group(job: Job, groups: Sequence[str]) -> Iterator[Job]:
     if job.mode in IN_STREAM:
         yield replace(job, window=1)
     elif job.mode == "kernel":
-        # Side by side, for they are compared.
+        # Adjacent, since they are compared.
         for group in groups:
             of_group = replace(job, api="device", window=1, threads=GROUPS[group])
             yield from (of_group, replace(of_group, mode="kernel_single"))
@@ -198,13 +198,13 @@ def _by_group(job: Job, groups: Sequence[str]) -> Iterator[Job]:
 
 
 def nccl_modes(modes: Sequence[str]) -> list[str]:
-    """Return how NCCL is measured beside these modes."""
+    """Return the NCCL modes that correspond to these modes."""
     found = (_NCCL.get(mode, "sendrecv") for mode in modes if mode not in IN_KERNEL)
     return list(dict.fromkeys(found))
 
 
 def line_floors(base: Job, modes: Sequence[str], groups: Sequence[str]) -> Iterator[Job]:
-    """Yield the floors of messages by kernels; of a cluster there is none."""
+    """Yield the floors of messages by kernels; a cluster has none."""
     for mode in modes:
         if mode in ("stream", "graph"):
             yield replace(base, mode=mode)
@@ -214,7 +214,7 @@ def line_floors(base: Job, modes: Sequence[str], groups: Sequence[str]) -> Itera
                     yield replace(base, mode=mode, threads=GROUPS[group])
 
 
-# ---- What the sides do
+# ---- Roles of the sides
 
 
 def link(side: Side, loops: Loops) -> None:
@@ -227,13 +227,13 @@ def link(side: Side, loops: Loops) -> None:
 
 
 def together(side: Side) -> None:
-    """Return when the other side has come here, too."""
+    """Return when the other side has called it, too."""
     side.tell("here")
     side.hear()
 
 
 def unlink(side: Side, loops: Loops) -> None:
-    """Close when the other side has finished, too, so nothing it waits for is cancelled."""
+    """Close once the other side has finished, too, so that its operations are not cancelled."""
     together(side)
     loops.close()
 
@@ -255,7 +255,7 @@ def _report(side: Side, number: int, mode: str, found: _bench.Outcome, **extras:
 
 
 def bench_role(side: Side, jobs: Sequence[Job]) -> None:
-    """Do all jobs over one link, or one for each API and inline limit, and report each part."""
+    """Run all jobs over one link, or one for each API and inline limit, and report each part."""
     links: dict[tuple[str, int | None], Loops] = {}
     for job in jobs:
         if (job.api, job.inline) not in links:
@@ -294,7 +294,7 @@ def _loops(side: Side, job: Job) -> Loops:
 
 
 def _left_out(side: Side, jobs: Sequence[Job], loops: Any) -> set[Job]:  # noqa: ANN401
-    """Return the jobs whose kernels cannot run at one of the sides, and say why."""
+    """Return the jobs whose kernels cannot run on one of the sides, and report why."""
     ours = {name: loops.why_no_kernel(name) for name in ("bench_put", "bench_lane_cluster")}
     side.tell(ours)
     theirs = side.hear()
@@ -332,7 +332,7 @@ def _nccl(side: _bench.Yardstick | _bench.PatternRank, job: Job) -> _bench.Nccl:
 
 
 def yardstick_role(side: Side, jobs: Sequence[Job]) -> None:
-    """Measure what the machine can do without any library, or NCCL's send and receive."""
+    """Measure the machine's limits without a library, or NCCL's send and receive."""
     yardstick = _bench.Yardstick(side.number, jobs[0].devices[side.number])
     of_nccl = jobs[0].api in NCCLS
     if not of_nccl and jobs[0].in_order and _left_out(side, jobs, yardstick):
@@ -354,12 +354,12 @@ def yardstick_role(side: Side, jobs: Sequence[Job]) -> None:
         found = nccl.run(spec) if of_nccl else yardstick.floor(spec, job.mode)
         _report(side, number, job.mode, found, **extras)
         extras = {}
-    # The other side may still use our memory.
+    # The other side may still use this side's memory.
     together(side)
 
 
 def pattern_role(unique_id: bytes, side: Side, jobs: Sequence[Job]) -> None:
-    """Be one rank of all jobs, by onehop or by NCCL."""
+    """Run one rank of all jobs, with onehop or NCCL."""
     devices = jobs[0].devices
     rank = _bench.PatternRank(side.number, len(devices), devices[side.number], unique_id)
     extras: dict[str, object] = {}
@@ -369,7 +369,7 @@ def pattern_role(unique_id: bytes, side: Side, jobs: Sequence[Job]) -> None:
         extras, run = {"nccl": nccl.version}, nccl.run
     for number, job in enumerate(jobs):
         _report(side, number, job.mode, run(job.spec(side.number)), **extras)
-    # None closes while another still looks for it.
+    # No rank closes before all have connected.
     rank.sync()
 
 
@@ -377,14 +377,14 @@ def pattern_role(unique_id: bytes, side: Side, jobs: Sequence[Job]) -> None:
 
 
 def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
-    """Do all jobs and yield their rows; several per set-up. Of another host: who it is, first.
+    """Run all jobs and yield their rows; several per set-up. Another host's identity comes first.
 
     Raises:
         SideError: a side failed, died, or hung.
 
     """
     if placement.connect:
-        # By one connection, whatever their API.
+        # Over one connection, whatever their API.
         settled = [job.settled() for job in jobs]
         yield from _rows(settled, run_between(BENCH, settled, placement), 2, apart=True)
         return
@@ -410,7 +410,7 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
 
 
 def _group(job: Job) -> tuple[str, str]:
-    """Return what jobs have in common that are done by the same sides."""
+    """Return the key of jobs that the same sides run."""
     if job.api != "floor":
         return job.api, ""
     if job.in_order:
@@ -419,14 +419,14 @@ def _group(job: Job) -> tuple[str, str]:
 
 
 def rows_of_sides(role: Role, jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
-    """Do jobs whose rows have a part of each side; a side may say why it leaves them out."""
+    """Run jobs whose rows combine a part of each side; a side may report why it omits them."""
     yield from _rows(jobs, run_sides(role, jobs, placement), placement.count)
 
 
 def _rows(
     jobs: Sequence[Job], reports: Iterator[tuple[int, Any]], sides: int, *, apart: bool = False
 ) -> Iterator[Found]:
-    """Make rows of what the sides report; apart: they are on two hosts."""
+    """Combine the sides' reports in rows; apart: they are on two hosts."""
     pending: dict[tuple[int, str], list[Part]] = {}
     for _, part in reports:
         if isinstance(part, Note | Host):
@@ -439,7 +439,7 @@ def _rows(
 
 
 def _row(job: Job, parts: Sequence[Part], *, apart: bool) -> Row:
-    """Make a row of what all sides found: an operation is over when the last one is through."""
+    """Combine all sides' results in a row: an operation ends when the last side has finished."""
     measured = [one for one in parts if one.samples_us] or parts
     samples_us = [max(each) for each in zip(*(one.samples_us for one in measured), strict=True)]
     p50 = percentile(samples_us, 0.5)
@@ -455,7 +455,7 @@ def _row(job: Job, parts: Sequence[Part], *, apart: bool) -> Row:
         extras["group"] = _GROUP_NAMES[job.threads]
     if job.devices != NO_DEVICES:
         extras["devices"] = shown(job.devices)
-    # The steps of a set-up are waits for system calls and for the watcher.
+    # The steps of a set-up wait for system calls and for the watcher.
     if not apart and job.op != "setup":
         extras["shared_cpu"] = shared_cpu([one.cpu for one in parts])
     return Row(

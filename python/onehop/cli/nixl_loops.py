@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sides of ``onehop bench nixl``: the same loops over onehop.nixl and over the real NIXL.
 
-They call an agent by nothing but NIXL's Python API.
+They use an agent only through NIXL's Python API.
 """
 
 # ruff: noqa: ANN401 - agents are of either library, and arrays of any type
@@ -24,11 +24,11 @@ from onehop.cli.measure import together
 from onehop.cli.sides import Side
 from onehop.nixl import api, real
 
-_PREPS = 3  # of a round
+_PREPS = 3  # per round
 
 
 def nixl_role(side: Side, job: Job) -> None:
-    """Do a round: side 0 adds the other one and starts all transfers."""
+    """Run a round: side 0 adds the other agent and starts all transfers."""
     player = _Player(side, job)
     player.connect()
     for mode in ("prep", "prep_strided"):
@@ -39,15 +39,15 @@ def nixl_role(side: Side, job: Job) -> None:
             player.transfers(size)
     if "idle" in job.modes:
         player.idle()
-    # The other side may still use our memory.
+    # The other side may still use this side's memory.
     together(side)
     if job.library == "nixl":
-        # NIXL 1.5.1 crashes when its libraries are unloaded; all is reported by now.
+        # NIXL 1.5.1 crashes when its libraries are unloaded; all results are reported by now.
         os._exit(0)
 
 
 class _Player:
-    """A side: its agent and memory, and what the memory of both sides must contain."""
+    """A side: its agent and memory, and the expected content of both sides' memory."""
 
     def __init__(self, side: Side, job: Job) -> None:
         self.side, self.job, self.number = side, job, side.number
@@ -59,7 +59,7 @@ class _Player:
         self.memory = _GpuMemory(job.nbytes, name) if name else _HostMemory(job.nbytes)
         self.memory.write(self.contents[self.number])
         library: Any = api if job.library == "onehop" else real.load()
-        # As vLLM makes its own.
+        # The configuration that vLLM uses.
         config = library.nixl_agent_config(capture_telemetry=True)
         start = perf_counter_ns()
         self.agent = library.nixl_agent(f"side{self.number}", config)
@@ -68,12 +68,12 @@ class _Player:
         self.agent.register_memory([registered], self.memory.kind)
 
     def report(self, found: Found) -> None:
-        """Report what belongs to a row that is wanted."""
+        """Report the results for a row, if it is wanted."""
         if found.mode in self.job.modes:
             self.side.report(found)
 
     def connect(self) -> None:
-        """Let side 0 add the other one, and write to it for the first time."""
+        """On side 0, add the other agent and write to it for the first time."""
         own = _There(self.memory.address, self.memory.device, self.memory.kind)
         self.side.tell((self.agent.get_agent_metadata(), own))
         metadata, self.there = self.side.hear()
@@ -96,7 +96,7 @@ class _Player:
         self.report(found)
 
     def prep(self, mode: str) -> None:
-        """Prepare a long list, and write by some of its rows."""
+        """Prepare a long list, and write through some of its rows."""
         job, agent = self.job, self.agent
         blocks = job.rows
         if mode == "prep_strided":
@@ -156,7 +156,7 @@ class _Player:
                 self.side.report(one)
 
     def idle(self) -> None:
-        """Take the CPU time of this process while its agent has nothing to do."""
+        """Measure the CPU time of this process while its agent is idle."""
         together(self.side)
         cpu, start = time.process_time_ns(), perf_counter_ns()
         time.sleep(self.job.idle_s)
@@ -174,13 +174,13 @@ class _Player:
 
     def _finish(self, handle: Any, state: str) -> None:
         while state == "PROC":
-            os.sched_yield()  # to the progress thread of an agent that has one
+            os.sched_yield()  # yields to the agent's progress thread, if it has one
             state = self.agent.check_xfer_state(handle)
         if state != "DONE":
             raise RuntimeError(f"a transfer ended as {state!r}")
 
     def _path(self, handle: Any) -> str:
-        """Return the path that onehop tells, or NIXL's backend."""
+        """Return the path that onehop reports, or NIXL's backend."""
         path = getattr(self.agent.get_xfer_telemetry(handle), "path", None)
         return path or str(self.agent.query_xfer_backend(handle))
 
@@ -193,12 +193,12 @@ class _Player:
         spoil: bool,
         moves: Sequence[Callable[[], None]],
     ) -> list[int]:
-        """Let side 0 move blocks again and again; return the wrong bytes of this side after each.
+        """Move blocks repeatedly on side 0; return this side's wrong bytes after each move.
 
-        ours, theirs: numbers of the blocks, in the memory of side 0 and of side 1. Before the first
-        move all bytes are new, before each other one the first byte of each block: little enough
-        for moves to follow each other closely. Behind each the target looks at those bytes, behind
-        the last one at all of its memory: what lies between the blocks must not change.
+        ours, theirs: indices of the blocks, in the memory of side 0 and of side 1. Before the first
+        move all bytes are new; before each later one only the first byte of each block, so that
+        moves follow each other closely. After each move the target checks those bytes, and after
+        the last one all of its memory: the bytes between the blocks must not change.
         """
         source = 0 if operation == "WRITE" else 1
         blocks = (ours, theirs)[source], (ours, theirs)[1 - source]
@@ -234,7 +234,7 @@ def _blocks(array: Any, size: int) -> Any:
 
 
 def _dense(memory: Any, blocks: int, size: int) -> Any:
-    """Describe blocks one behind the other, each by a row of an N x 3 array."""
+    """Describe adjacent blocks, each by a row of an N x 3 array."""
     rows = np.empty((blocks, 3), np.uint64)
     rows[:, 0] = memory.address + np.arange(blocks) * size
     rows[:, 1:] = size, memory.device
@@ -242,7 +242,7 @@ def _dense(memory: Any, blocks: int, size: int) -> Any:
 
 
 def _strided(memory: Any, blocks: int, size: int) -> Any:
-    """Describe the same blocks by an N x 5 array, of N blocks a row."""
+    """Describe the same blocks by an N x 5 array, with N blocks a row."""
     each = math.isqrt(blocks)
     rows = np.empty((each, 5), np.uint64)
     rows[:, 0] = memory.address + np.arange(each) * each * size
@@ -276,7 +276,7 @@ class _GpuMemory:
         if not self._torch.cuda.is_available():
             raise RuntimeError("torch has no CUDA here: torch.cuda.is_available() is False")
         self.device = int(name.removeprefix("cuda:"))
-        # The real NIXL takes the context that is current.
+        # The real NIXL uses the current context.
         self._torch.cuda.set_device(self.device)
         self._tensor = self._torch.empty(size, dtype=self._torch.uint8, device=name)
         self.address = self._tensor.data_ptr()
@@ -290,7 +290,7 @@ class _GpuMemory:
 
 
 class _There(NamedTuple):
-    """The memory of the other side, as NIXL's descriptors name it."""
+    """The memory of the other side, in the form of NIXL's descriptors."""
 
     address: int
     device: int

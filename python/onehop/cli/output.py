@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown: results that grow, JSON lines, findings, and where the figures come from."""
+"""Output: results that grow, JSON lines, findings, and the provenance of figures."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ import onehop
 
 T = TypeVar("T")
 
-# Of what is written to a file or a pipe.
+# Columns of output to a file or a pipe.
 _WIDTH = 120
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console; a file or pipe is as wide as COLUMNS says, else wide."""
-    # emoji: "node-a:1234: refused" has none.
+    """Return a console; output to a file or pipe is COLUMNS wide, or else wide."""
+    # emoji: without it ":1234:" in a host and port stays text.
     console = Console(stderr=stderr, emoji=False)
     if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return console
@@ -42,7 +42,7 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def _one_line(title: str) -> Text | None:
-    """Return a title that a narrow table does not break."""
+    """Return a title that does not wrap in a narrow table."""
     return Text(title, style="table.title", no_wrap=True, overflow="ignore") if title else None
 
 
@@ -68,7 +68,7 @@ def results(title: str, caption: str) -> Table:
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """A column of a table of figures: of a row its text, or None if it has none."""
+    """A column of a table of figures: returns a row's text, or None if it has none."""
 
     heading: str
     text: Callable[[T], str | None]
@@ -90,11 +90,11 @@ def figures(title: str, caption: str, columns: Sequence[Column[T]], rows: Iterab
 def growing(
     show: Callable[[], RenderableType], about: str, total: int | None, *, hidden: bool = False
 ) -> Iterator[Callable[[str], None]]:
-    """Show a result while it grows, over a bar of progress.
+    """Show a result while it grows, above a progress bar.
 
-    What there is stays, also when the block ends by an error or Ctrl-C. On a terminal it is drawn
-    anew at each step, in a file or pipe once at the end. `hidden`: only the progress is shown. The
-    function that is given makes one step and says what comes next.
+    The partial result stays after an error or Ctrl-C. A terminal shows it at each step, a file or
+    pipe once at the end. `hidden`: only the progress is shown. The yielded function advances one
+    step and takes the name of the next.
     """
     console, bar_console = make_console(), make_console(stderr=True)
     live = console.is_terminal and not hidden
@@ -129,10 +129,10 @@ def growing(
 
 @contextlib.contextmanager
 def json_lines(target: str | None, option: str = "--json") -> Iterator[Callable[[str], None]]:
-    """Give a function that writes a line to a file, to standard output (``-``), or nowhere (None).
+    """Yield a function that writes a line to a file, to standard output (``-``), or nowhere (None).
 
     Raises:
-        click.UsageError: the file cannot be written; `option` named it.
+        click.UsageError: the file of `option` cannot be written.
 
     """
     if target is None:
@@ -163,7 +163,7 @@ def cpu_model() -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the source tree that the package lies in, if it does."""
+    """Return the commit of the source tree that contains the package, if there is one."""
     package = Path(onehop.__file__).resolve().parent
     top = package.parent.parent
     if not (top / "include" / "onehop" / "onehop.h").exists():
@@ -182,7 +182,7 @@ def commit() -> str | None:
 
 
 def provenance() -> dict[str, str]:
-    """Return what a figure is printed with."""
+    """Return the provenance that is printed with figures."""
     now = datetime.datetime.now(datetime.timezone.utc)
     facts = {
         "date": f"{now:%Y-%m-%d %H:%M} UTC",
@@ -199,12 +199,12 @@ def provenance() -> dict[str, str]:
 
 
 def say_provenance(console: Console, known: Mapping[str, str]) -> None:
-    """Show where the figures below come from."""
+    """Show the provenance of the figures below."""
     line = " | ".join(f"{key} {value}" for key, value in known.items())
     console.print(line, style="dim", highlight=False)
 
 
-# ---- What the doctor finds
+# ---- Findings of the doctor
 
 State = Literal["ok", "slow", "fault"]
 STATES = ("ok", "slow", "fault")
@@ -214,15 +214,15 @@ _SHOWN = {"ok": "[green]OK[/]", "slow": "[yellow]slower[/]", "fault": "[bold red
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
-    place: str  # the surroundings, or the path
-    check: str  # what was done
-    state: State  # slow: it works, but a better way is closed; fault: it does not work
-    detail: str = ""  # what was seen
-    remedy: str = ""  # what to do, unless it is ok
-    p50_us: float | None = None  # half of the operations took less
-    # That both sides were on at the end, and took turns on; in a side's own report: its own.
+    place: str  # the environment, or the path
+    check: str  # the check
+    state: State  # slow: it works, but a faster way is unavailable; fault: it does not work
+    detail: str = ""  # the observation
+    remedy: str = ""  # the remedy, unless the state is ok
+    p50_us: float | None = None  # median time of the operations
+    # The CPU that both sides ended on and shared; in a side's own report: its CPU.
     shared_cpu: int | None = None
 
     def as_json(self) -> str:

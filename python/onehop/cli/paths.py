@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor's drive along every path: between two processes, within one, and among ranks.
+"""The doctor's check of every path: between two processes, within one, and among ranks.
 
-Each kind of GPU memory is driven by messages, puts, gets and a batch, from the beginning of an
-allocation and from within it, and all bytes are checked; which path they took is told.
+Each kind of GPU memory is used in messages, puts, gets and a batch, at the start of an allocation
+and within it. All bytes are checked, and the paths that they took are reported.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ REPORT = "this is a fault of onehop: report it, with the output of onehop info"
 
 @dataclass(frozen=True)
 class Check:
-    """Jobs that are driven over a link, and shown as one finding."""
+    """Jobs that run over a link and form one finding."""
 
     name: str
     jobs: tuple[Job, ...]
-    path: str = ""  # that the bytes have to take; empty: any
-    slow: str = ""  # why they are slow by nature; empty: a slow path is worth a word
+    path: str = ""  # the path that the bytes must take; empty: any
+    slow: str = ""  # why they are slow by nature; empty: a slow path is reported
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to make a link, and what is driven over it."""
+    """One way to make a link, and the checks that run over it."""
 
     name: str
     checks: Sequence[Check]
     within: bool = False
     devices: Pair = NO_DEVICES
-    # Whether one side should reach the other's memory; None: not looked at.
+    # Whether one side can access the other's memory; None: not checked.
     single_copy: bool | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    ways: bool = False  # the path of each kind of operation is told
-    advice: str = REPORT  # where it cannot be driven
+    ways: bool = False  # whether to report the path of each kind of operation
+    advice: str = REPORT  # remedy if it cannot run
 
     @property
     def on_gpu(self) -> bool:
-        """Whether memory of GPUs is driven."""
+        """Whether GPU memory is checked."""
         return self.devices != NO_DEVICES
 
 
@@ -79,10 +79,10 @@ CASES = (
     Case("shm, private memory", _checks("shm"), single_copy=True),
     Case("shm, shared blocks", _checks("shm", shared=True)),
     Case("shm without process_vm", _checks("shm"), env={"ONEHOP_CMA": "off"}),
-    # The warning that this path is slow would be no news here.
+    # Suppresses the warning that this path is slow.
     Case("control socket", _checks("socket"), env={"ONEHOP_SEGMENT": "off", "ONEHOP_LOG": "error"}),
 )
-# Where UCX is found: as between hosts, over TCP on this one.
+# If UCX is available: as between hosts, over TCP on this one.
 UCX = Case("UCX over TCP", _checks("ucx"), env={"ONEHOP_TRANSPORT": "ucx", "UCX_TLS": "tcp"})
 # To another host.
 BETWEEN = Case(
@@ -100,9 +100,9 @@ BETWEEN = Case(
 
 
 def drive(case: Case, connect: str = "") -> Iterator[Finding]:
-    """Drive one case and yield what was found; `connect`: where side 1 is, if on another host.
+    """Check one case and yield the findings; `connect`: the place of side 1 on another host.
 
-    After memory of a GPU that breaks the link, the rest is driven over a new one.
+    If GPU memory breaks the link, the remaining checks use a new one.
     """
     left = list(case.checks)
     placement = Placement(within=case.within, env=case.env, silence=SILENCE, connect=connect)
@@ -123,7 +123,7 @@ def drive(case: Case, connect: str = "") -> Iterator[Finding]:
                     halves[finding.check] = finding
                     continue
                 del left[:1]
-                # Side 0 measures; side 1 speaks only of its faults and of what is worse.
+                # Side 0 measures; side 1 reports only faults and worse states.
                 first, second = (finding, other) if number == 0 else (other, finding)
                 worse = STATES.index(second.state) > STATES.index(first.state)
                 told = second if worse or second.state == "fault" else first
@@ -140,7 +140,7 @@ def drive(case: Case, connect: str = "") -> Iterator[Finding]:
 
 
 def case_role(side: Side, case: Case) -> None:
-    """Be one side of a case."""
+    """Run one side of a case."""
     loops = _bench.Side(side.number, case.devices[side.number])
     link(side, loops)
     for check in case.checks:
@@ -198,7 +198,7 @@ def _drive(loops: _bench.Side, number: int, case: Case, check: Check) -> Finding
 
 
 def _notify(case: Case, side: Side, endpoint: onehop.Endpoint, peer: onehop.Peer) -> Finding:
-    """Send notes to and fro; a signal behind each says when to look for it."""
+    """Exchange notifications; a signal after each announces it."""
     times = []
     wrong = 0
     for i in range(20):
@@ -220,7 +220,7 @@ def _notify(case: Case, side: Side, endpoint: onehop.Endpoint, peer: onehop.Peer
 
 
 def _way(case: Case, peer: onehop.Peer, operation: str) -> Finding:
-    """Tell the paths of host memory; the socket is slower than UCX."""
+    """Report the paths of host memory; the socket is slower than UCX."""
     rows = [
         row
         for row in onehop.paths(peer)
@@ -255,7 +255,7 @@ def _single_copy(case: Case, peer: onehop.Peer) -> Finding:
 
 
 def meet(ranks: int) -> Finding:
-    """Let ranks meet at a rendezvous on loopback and pass a message round."""
+    """Let ranks meet at a rendezvous on loopback and pass a message around the ring."""
     place, check = "rendezvous", f"{ranks} ranks over loopback"
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -272,7 +272,7 @@ def meet(ranks: int) -> Finding:
 
 
 def rank_role(side: Side, rendezvous: str) -> None:
-    """Be one rank: send to the next, receive from the one before."""
+    """Run one rank: send to the next, receive from the previous one."""
     size = side.placement.count
     start = perf_counter_ns()
     comm = onehop.Communicator(side.number, size, rendezvous=rendezvous)
@@ -290,11 +290,11 @@ def rank_role(side: Side, rendezvous: str) -> None:
 # ---- Memory of GPUs
 
 _GPUS = "GPUs"
-# Neither a multiple of a page nor of what a GPU copies at once.
+# An offset that is a multiple neither of a page nor of a GPU's access width.
 _INTERIOR = 4096 + 24
-# Many of the pieces in which bytes travel through the host.
+# Many of the chunks in which bytes are staged through the host.
 _LARGE = 5 * 2**20 + 8
-# More than one chunk of VMM memory, and none of its chunks whole.
+# Spans several chunks of VMM memory, none of them completely.
 _CHUNKS = 21 * 2**20 + 8
 _SLOW = ("relay", "staged")
 
@@ -304,8 +304,8 @@ _HOST = "the bytes have to cross to the host"
 
 
 def _kind(name: str, memory: Pair, slow: str = "") -> Check:
-    """Return the jobs of one kind of memory at either side."""
-    # Each large transfer is laid out and checked several times.
+    """Return the jobs with one kind of memory on either side."""
+    # Each large transfer is prepared and checked several times.
     large = _CHUNKS if "cuda-vmm" in memory else _LARGE
     base = Job("latency", "c", "sendrecv", 65536, 20, memory=memory)
     interior = replace(base, offset=_INTERIOR)
@@ -336,7 +336,7 @@ KINDS = (
 
 
 def driver() -> tuple[Gpus | None, Finding]:
-    """Look for the driver; a machine without one is as good as any."""
+    """Find the driver; a machine without one is not a fault."""
     found = facts()
     check = "CUDA driver"
     if isinstance(found, str):
@@ -366,7 +366,7 @@ def driver() -> tuple[Gpus | None, Finding]:
 
 
 def drive_gpus(count: int) -> Iterator[Finding]:
-    """Drive all kinds of memory on one GPU, and between the first two if there are."""
+    """Check all kinds of memory on one GPU, and between the first two if there are two."""
     quiet = {"ONEHOP_LOG": "error"}
     pairs = [("cuda:0", "cuda:0")] + ([("cuda:0", "cuda:1")] if count > 1 else [])
     for within in (False, True):

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-# As --json writes it.
+# In the format of --json.
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """A diagram over the size: of which value of a row, and of a second one, which is dashed."""
+    """A diagram over the size: the value of a row that it shows, and a second, dashed one."""
 
     axis: str
     key: str
@@ -60,23 +60,23 @@ _KEYS: Mapping[str, str] = {
     "asked_inline": "limit {}",
     "file": "{}",
 }
-# These change along a line: they divide it only where they differ at one size.
+# These vary along a line: they divide it only where they differ at one size.
 _ALONG = ("window", "path")
 
-# Okabe and Ito's colors without the yellow, which is faint on white.
+# The colors of Okabe and Ito without yellow, which is too faint on white.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00")
 _MARKERS = "os^DvPX*"
-# Inches of a diagram, and of the legend's lines and letters; letters of a diagram's width above it.
+# In inches: a diagram, and the legend's lines and letters. Letters per diagram width above it.
 _WIDTH, _HEIGHT, _LINE, _LETTER = 7.5, 5.0, 0.2, 0.085
 _LETTERS = 110
-_TICKS = 10  # of a diagram, at most
+_TICKS = 10  # per diagram, at most
 
 
 # ---- The option
 
 
 class _Picture(click.ParamType[Path]):
-    """A file that matplotlib can write, which is proved before anything is measured."""
+    """A file that matplotlib can write; checked before anything is measured."""
 
     name = "file"
 
@@ -112,7 +112,7 @@ option = click.option(
 
 
 def no_option(why: str) -> Callable[[Command], Command]:
-    """Add a --plot that is refused, for rows which a picture over the size does not show."""
+    """Add a --plot that is rejected, for rows that are no function of the size."""
 
     def refuse(_: click.Context, __: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -125,9 +125,9 @@ def no_option(why: str) -> Callable[[Command], Command]:
 
 
 def draw(target: Path, rows: Iterable[Row]) -> None:
-    """Draw rows into a file that `picture` has let pass.
+    """Draw rows into a file that `picture` has accepted.
 
-    Rows with wrong bytes and those that are not of a size are left out.
+    Rows with wrong bytes, and rows that do not depend on the size, are omitted.
 
     Raises:
         click.ClickException: no row is left, or the file cannot be written.
@@ -150,7 +150,7 @@ def draw(target: Path, rows: Iterable[Row]) -> None:
     columns = min(2, len(panels))
     height = math.ceil(len(panels) / columns)
     abreast = max(1, _WIDTH * columns // (_LETTER * max(map(len, labels)) + 0.5))
-    # Texts stay texts in an SVG, and a $ of theirs begins no formula.
+    # Texts stay texts in an SVG, and a $ in them does not begin a formula.
     with rc_context({"svg.fonttype": "none", "text.parse_math": False}):
         legend = _LINE * math.ceil(len(labels) / abreast)
         inches = (_WIDTH * columns, _HEIGHT * height + legend)
@@ -177,7 +177,7 @@ def draw(target: Path, rows: Iterable[Row]) -> None:
 def _is_drawn(row: Row) -> bool:
     if row.get("op") not in _PANELS or not row.keys() >= _NEEDED or row["wrong"]:
         return False
-    # Rows of torch without a rate are not of a size.
+    # Rows of torch without a rate do not depend on the size.
     return bool(row["op"] != "torch" or row["GBps"] > 0)
 
 
@@ -198,7 +198,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[Row]]]:
 
 
 def _divided(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Divide a line that had several points at one size for another reason than several runs."""
+    """Divide a line that has several points at one size for a reason other than repeated runs."""
     for key in _ALONG:
         if len(_grouped(rows, key, "size")) > len(_grouped(rows, "size")):
             for part in _grouped(rows, key):
@@ -219,7 +219,7 @@ def _grouped(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
 
 
 def _provenance(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a line for each file, or for the only run: all that its rows tell."""
+    """Yield a line for each file, or for the only run, with all its provenance."""
     for of_file in _grouped(rows, "file"):
         told = [row.get("provenance", {}) for row in of_file]
         keys = dict.fromkeys(key for one in told for key in one)
@@ -228,7 +228,7 @@ def _provenance(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _draw_line(axes: Axes, panel: _Panel, rows: Sequence[Row], number: int) -> Artist:
-    """Draw the medians of the runs at each size; return what the legend shows."""
+    """Draw the medians of the runs at each size; return the legend's artist."""
     by_size = sorted(_grouped(rows, "size"), key=lambda runs: runs[0]["size"])
     sizes = [runs[0]["size"] for runs in by_size]
 
@@ -250,7 +250,7 @@ def _draw_axes(axes: Axes, panel: _Panel, sizes: Collection[int]) -> None:
     axes.set_ylabel(panel.axis)
     axes.grid(alpha=0.3)
     if 0 in sizes:
-        # Left of the smallest.
+        # The linear part lies left of the smallest size.
         axes.set_xscale("symlog", base=2, linthresh=min({*sizes, 1} - {0}))
     else:
         axes.set_xscale("log", base=2)
@@ -264,7 +264,7 @@ def _draw_axes(axes: Axes, panel: _Panel, sizes: Collection[int]) -> None:
 
 
 def _ticks(sizes: Collection[int]) -> list[int]:
-    """Return so many sizes that their labels do not meet."""
+    """Return few enough sizes that their labels do not overlap."""
     places = {size: math.log2(max(size, 0.5)) for size in sorted(sizes)}
     apart = (max(places.values()) - min(places.values())) / _TICKS
     chosen: list[int] = []

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows by the package as a user calls it: what Python adds to the time of an operation.
+"""Rows through the public Python API: the time that Python adds to an operation.
 
-The loops are those of all rows (bench/loops.h); here are the operations that they call: with numpy
-arrays, and of GPU memory by a Region, a torch tensor, or any array with the CUDA array interface.
+The loops are those of all rows (bench/loops.h). This module has the operations that they call: with
+numpy arrays, and for GPU memory with a Region, a torch tensor, or an array with the CUDA array
+interface.
 """
 
 # ruff: noqa: ANN401 - arrays, regions and requests are whatever a user may have
@@ -24,12 +25,12 @@ _SLOT = 0
 _PREPARED = (Mode.PUT_PREPARED, Mode.GET_PREPARED)
 _PUTS = (Mode.PUT, Mode.PUT_PREPARED)
 
-# Functions of a message's number: send, recv, isend and irecv of a PythonRow.
+# Functions that take a message's number: send, recv, isend and irecv of a PythonRow.
 Verbs = dict[str, Callable[[int], Any]]
 
 
 class PythonSide:
-    """A side whose operations are the package's: see _bench.Side."""
+    """A side that uses the package's operations: see _bench.Side."""
 
     def __init__(self, number: int, device: str, api: str) -> None:
         self.number = number
@@ -40,7 +41,7 @@ class PythonSide:
         self._region: onehop.Region | None = None
 
     def address(self) -> bytes:
-        """Return what the other side needs to connect."""
+        """Return the address that the other side needs to connect."""
         return self.endpoint.address
 
     def connect(self, address: bytes) -> None:
@@ -67,7 +68,8 @@ class PythonSide:
                 return row.run(**self._one_sided(row, spec))
             return row.run(**self._messages(row, spec))
         finally:
-            # It owns the row's memory, and the row this side: the collector does not see that.
+            # Breaks a cycle that the collector does not see: the region owns the row's memory,
+            # and the row this side.
             self._region = None
 
     # ---- The operations
@@ -76,7 +78,7 @@ class PythonSide:
         peer, window = self.peer, spec.window
         sources, targets = (self._slots(row, spec, giving=giving) for giving in (True, False))
         if self._api == "python-region":
-            # The least that a call can be asked to do.
+            # Empty operations, which measure the overhead of a call.
             return {
                 "send": lambda i: peer.send(sources[i % window], after=None),
                 "recv": lambda i: peer.recv(targets[i % window], after=None),
@@ -125,7 +127,7 @@ class PythonSide:
         places = [self._places(row, spec, target=target) for target in (False, True)]
 
         def starter(size: int) -> Callable[[], Any]:
-            """Return what starts a batch of blocks of a size."""
+            """Return a function that starts a batch of blocks of a size."""
             if spec.mode in _PREPARED:
                 prepare = self.peer.prepare_put if put else self.peer.prepare_get
                 return prepare(region, remote, *places, size).post  # type: ignore[no-any-return]
@@ -149,7 +151,7 @@ class PythonSide:
 
     @staticmethod
     def _places(row: _bench.PythonRow, spec: _bench.Spec, *, target: bool) -> Any:
-        """Return where the blocks lie, as a range or as an array of offsets."""
+        """Return the offsets of the blocks, as a range or as an array."""
         if spec.strided:
             pitch = 2 * spec.size
             return range(0, spec.blocks * pitch, pitch)
@@ -158,7 +160,7 @@ class PythonSide:
         return np.array(row.offsets(target), dtype=np.uint64)
 
     def _slots(self, row: _bench.PythonRow, spec: _bench.Spec, *, giving: bool) -> list[Any]:
-        """Return what is sent or received: the slots as a user has them."""
+        """Return the slots to send or receive, as objects of the public API."""
         at = row.address(giving)
         if not at:
             return []
@@ -174,7 +176,7 @@ class PythonSide:
             return [self.endpoint.register(array) for array in arrays]
         return list(arrays)
 
-    # ---- What the sides tell each other
+    # ---- Exchange with the other side
 
     def _swap(self, data: bytes) -> bytes:
         answer = bytearray(_CONTROL_SIZE)
@@ -183,13 +185,13 @@ class PythonSide:
         return bytes(answer[: receive.wait().nbytes])
 
     def _swap_region(self, array: Any) -> tuple[onehop.Region, onehop.RemoteRegion]:
-        # Registered as long as the row lives.
+        # Stays registered during the row's life.
         region = self._region = self.endpoint.register(array)
         return region, self.peer.attach(self._swap(region.descriptor))
 
 
 class GpuArray:
-    """Memory of a GPU, as a library presents its arrays."""
+    """GPU memory with the interface of an array library."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {

@@ -21,9 +21,9 @@ class Row:
     """One measurement; one-way figures. Its keys in JSON are those that are not None."""
 
     op: str  # latency, bandwidth, batch, patterns, setup, inline, peers, nixl or torch
-    # c, python (of GPU memory: -region, -array or -torch, by what is sent), device (within a
-    # kernel), floor (no library), nccl or nccl-registered; of nixl: onehop or nixl, whose agents
-    # they are; of torch: the backend.
+    # c, python (for GPU memory: -region, -array or -torch, by the kind of buffer), device (within a
+    # kernel), floor (no library), nccl or nccl-registered; for nixl: onehop or nixl, the agents'
+    # library; for torch: the backend.
     api: str
     mode: str  # the verbs, or the floor's name, or the step of the set-up
     memory: str  # its kind
@@ -38,42 +38,42 @@ class Row:
     GBps: float
     wrong: int  # bytes that were not what was sent, all sides together
     window: int | None = None  # operations in flight; 1 is blocking
-    # Threads of a kernel's group: those of a block; warp: 32 that are none; cluster: 4 x 512.
+    # Threads of a kernel's group: the size of a block; warp: a single warp; cluster: 4 x 512.
     group: str | None = None
     blocks: int | None = None  # of a batch
     block_us: float | None = None  # p50 / blocks
     ranks: int | None = None  # of a pattern
     rank_bytes: int | None = None  # the most that one rank sends to others or receives from them
-    # Of a prepared batch: p50 of posts of as many blocks of one byte; of nixl: p50 of the call of
+    # For a prepared batch: p50 of posts of as many one-byte blocks; for nixl: p50 of the call of
     # transfer().
     post_us: float | None = None
-    first_us: float | None = None  # of a set-up: what the first one of the process took
-    rss_per_peer: int | None = None  # bytes of memory that one more peer takes
+    first_us: float | None = None  # for set-up: the time of the first one in the process
+    rss_per_peer: int | None = None  # bytes of memory per additional peer
     pss_per_peer: int | None = None
     device_per_peer: int | None = None  # of the GPU of side 0
     devices: str | None = None  # number of each side's device
-    shared_cpu: int | None = None  # that two sides were on at the end: they took turns on it
-    nccl: str | None = None  # its version, and what its set-up and first message took
+    shared_cpu: int | None = None  # the CPU that two sides shared at the end
+    nccl: str | None = None  # its version, and the time of its set-up and first message
     init_ms: float | None = None
     first_ms: float | None = None
     asked_inline: int | None = None  # bytes asked for inside a control message, and granted
     max_inline: int | None = None
-    # p50 of that of the limit in force, in the same round; median of the rounds.
+    # p50 divided by that of the limit in force in the same round; median of the rounds.
     of_default: float | None = None
-    recommended: bool | None = None  # whether this is the limit that was found best
-    peers: int | None = None  # of one endpoint, and descriptors that one more takes
+    recommended: bool | None = None  # whether this limit is recommended
+    peers: int | None = None  # peers of one endpoint, and descriptors per additional peer
     fds_per_peer: float | None = None
     progress_us: float | None = None  # the endpoint's call of progress
     message_us: float | None = None  # a message to one of the peers, one way
-    make_us: float | None = None  # of nixl: p50 of the call of make_prepped_xfer()
-    cpu_percent: float | None = None  # of one CPU, by a process with an idle agent of nixl
-    # Of nixl and torch: the least and the greatest median of a round.
+    make_us: float | None = None  # for nixl: p50 of the call of make_prepped_xfer()
+    cpu_percent: float | None = None  # of one CPU, used by a process with an idle agent
+    # For nixl and torch: the least and the greatest median of a round.
     low_us: float | None = None
     high_us: float | None = None
-    # Of nixl: onehop's median by NIXL's in the same round, median of the rounds.
+    # For nixl: onehop's median divided by NIXL's in the same round; median of the rounds.
     of_nixl: float | None = None
     nixl: str | None = None  # the real NIXL's package and version
-    of_gloo: float | None = None  # of torch: the same by the medians of gloo and of NCCL
+    of_gloo: float | None = None  # for torch: the same relative to gloo and NCCL
     of_nccl: float | None = None
     torch: str | None = None  # its version
 
@@ -92,7 +92,7 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return our median of a round by theirs in the same round: the median of the rounds."""
+    """Return the median over rounds of our median divided by theirs in the same round."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
@@ -114,7 +114,7 @@ def _time(us: float) -> str | None:
     return figure(us, 2 if us < 1000 else 0)
 
 
-# One without any text is left out.
+# A column without any text is omitted.
 _COLUMNS: tuple[Column[Row], ...] = (
     Column("api", lambda row: row.api, "left"),
     Column("mode", lambda row: row.mode, "left"),

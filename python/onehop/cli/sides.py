@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the sides of a link: each in a process of its own, or as threads of one.
 
-The process that shows the results never takes part, so whatever goes wrong in a side, also a crash
-or a hang, is seen and told.
+The process that shows the results does not take part, so it can report any failure of a side, also
+a crash or a hang.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _PR_SET_PDEATHSIG = 1
 
 
 class SideError(Exception):
-    """A side failed, died, or has been silent for too long; the text says which and why."""
+    """A side failed, died, or was silent for too long; the text names the side and the reason."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the sides run."""
+    """The processes, CPUs and settings of the sides."""
 
     count: int = 2
     within: bool = False  # as threads of one process, else one process each
-    cpus: Sequence[int] = ()  # CPU of each side; empty: wherever the system puts them
+    cpus: Sequence[int] = ()  # CPU of each side; empty: the system decides
     env: Mapping[str, str] = field(default_factory=dict)  # variables of all sides
-    # Seconds without a word from any side after which they are given up; None: never.
+    # Seconds without a report from any side after which the run is abandoned; None: no limit.
     silence: float | None = 120.0
-    connect: str = ""  # HOST:PORT of another host that plays side 1; empty: all sides are here
+    connect: str = ""  # HOST:PORT of another host that plays side 1; empty: all sides are local
 
 
 @dataclass(frozen=True)
 class Note:
-    """Why something is left out; the run goes on. Only side 0 reports it."""
+    """Why a job is omitted; the run continues. Only side 0 reports it."""
 
     text: str
 
 
 @dataclass
 class Side:
-    """What a role is given: its number, and its words to the other side and to the parent."""
+    """The argument of a role: its number, and its channels to the other side and the parent."""
 
     number: int
     placement: Placement
@@ -68,7 +68,7 @@ def current_cpu() -> int:
 
 
 def shared_cpu(cpus: Sequence[int]) -> int | None:
-    """Return a CPU that two sides of one host were on at once; None: each had one of its own."""
+    """Return a CPU that two sides of one host shared; None: each had its own."""
     return next((cpu for cpu in cpus if cpus.count(cpu) > 1), None)
 
 
@@ -110,11 +110,11 @@ def run_sides(role: Role, argument: object, placement: Placement) -> Iterator[tu
 
 @contextlib.contextmanager
 def _ctrl_c_held() -> Iterator[None]:
-    """Hold SIGINT back: a process that is started meanwhile never gets it.
+    """Block SIGINT, so that processes that are started meanwhile never receive it.
 
-    A terminal sends it to all processes. The one that shows the results ends the others.
+    A terminal sends it to all processes. The process that shows the results ends the others.
     """
-    # Started on demand by the first process, it would let SIGINT through from then on.
+    # The first process starts the tracker on demand, which would unblock SIGINT for the rest.
     resource_tracker.ensure_running()
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -162,11 +162,11 @@ def _process(
     placement: Placement,
     numbers: list[int],
 ) -> None:
-    # A side never outlives the process that shows its results, however that one ends.
+    # The kernel kills a side when the parent process ends, however it ends.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent and parent.pid != os.getppid():
-        return  # it ended before that
+        return  # the parent ended before the prctl
     os.environ.update(placement.env)
     lock = threading.Lock()
 

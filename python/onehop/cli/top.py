@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onehop top``: what processes with ONEHOP_TOP=on move, by the pages that they write."""
+"""``onehop top``: the traffic of processes with ONEHOP_TOP=on, from the pages that they write."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from onehop.cli.output import Column, figures, make_console
 _PREFIX = "onehop-top."
 _SUFFIX_OF_NEW = ".new"
 _VERSION = 1
-# A page is written four times a second: one that is older has no process that writes it.
+# A page is written four times a second: an older one has no live writer.
 _SILENT = 2.0
 _LARGEST_PAGE = 64 << 20
 
 
 class ForeignPage(Exception):
-    """The page is of another user."""
+    """The page belongs to another user."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What one endpoint of a process has written last."""
+    """The last statistics that an endpoint of a process wrote."""
 
     path: Path
     pid: int
     process: str
-    state: str  # "running"; "silent": it writes no more, but is there; "gone"
+    state: str  # "running"; "silent": alive, but it does not write; "gone"
     age: float  # seconds since it was written
-    time: float  # seconds, of the process's clock
+    time: float  # seconds on the process's clock
     peers: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One peer of one process. Rates are None until two pages are there."""
+    """One peer of one process. Rates are None until there are two pages."""
 
     pid: int
     process: str
@@ -68,7 +68,7 @@ class Row:
 
 
 class _Process(NamedTuple):
-    """A process as /proc has it."""
+    """A process, as described in /proc."""
 
     start_ticks: int
     state: str
@@ -79,12 +79,12 @@ def _process(pid: int) -> _Process | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # from the third on; a name may have blanks
+    fields = text.rpartition(")")[2].split()  # from the third field on; a name may contain blanks
     return _Process(int(fields[19]), fields[0])
 
 
 def _state(content: Mapping[str, Any], age: float) -> str:
-    """Say whether the process that wrote a page is there."""
+    """Return the state of the process that wrote a page."""
     try:
         same_names = os.stat("/proc/self/ns/pid").st_ino == content["pid_namespace"]
     except OSError:
@@ -97,7 +97,7 @@ def _state(content: Mapping[str, Any], age: float) -> str:
 
 
 def read_page(path: Path) -> Page:
-    """Read one page. Raises ForeignPage, FileNotFoundError, or ClickException if it is none."""
+    """Read one page. Raises ForeignPage, FileNotFoundError, or ClickException if it is invalid."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError as failure:
@@ -141,7 +141,7 @@ def find_pages(folder: Path, pid: int | None) -> list[Page]:
             pages.append(read_page(path))
         except ForeignPage:
             foreign.append(path)
-        except FileNotFoundError:  # it has ended just now
+        except FileNotFoundError:  # the process has just ended
             continue
     if pages:
         return pages
@@ -182,7 +182,7 @@ def _moved(peer: Mapping[str, Any] | None, way: str, number: int) -> int:
 
 
 def _busiest(peer: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
-    """Return the path that has moved most since then; without any, the one of the link."""
+    """Return the path that moved most bytes since then; if none moved, the link's path."""
     moved: dict[str, int] = {}
     for path, counts in peer["paths"].items():
         former = before["paths"].get(path) if before else None
@@ -225,7 +225,7 @@ def _row(page: Page, former: Page | None, peer: Mapping[str, Any]) -> Row:
 
 
 def rows_of(pages: Sequence[Page], former: Sequence[Page]) -> list[Row]:
-    """Return a row for each peer; rates are those since the former pages."""
+    """Return a row for each peer; rates are those since the previous pages."""
     before = {page.path: page for page in former}
     return [_row(page, before.get(page.path), peer) for page in pages for peer in page.peers]
 
@@ -274,7 +274,7 @@ def _as_json(pages: Sequence[Page], rows: Sequence[Row]) -> str:
 def _samples(
     folder: Path, pid: int | None, interval: float
 ) -> Iterator[tuple[list[Page], list[Row]]]:
-    """Yield what there is, at once and after each interval; end when the process is gone."""
+    """Yield pages and rows, at once and after each interval; end when the process has ended."""
     former: list[Page] = []
     while True:
         pages = find_pages(folder, pid)

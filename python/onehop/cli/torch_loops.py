@@ -19,19 +19,19 @@ from onehop.cli.measure import together
 from onehop.cli.sides import Side
 
 _LIMIT = timedelta(seconds=60)  # of one operation
-_AT_ONCE = 100  # posts that nothing waits for
-# Of a stream, which the host waits for once: a sample is their mean.
+_AT_ONCE = 100  # posts without a wait in between
+# For streams, which the host waits for once: a sample is the mean of this many.
 _IN_A_ROW = 10
 
 Loop = Callable[[list[Any], list[Any], int], list[float]]
 
 
 def torch_role(side: Side, job: Job) -> None:
-    """Do all rounds; in each, all backends have their turn, and each is the first in turn."""
+    """Run all rounds. All backends take turns in each round, and take turns in being first."""
     torch.set_num_threads(1)
     if job.on_gpus:
         torch.cuda.set_device(job.devices[side.number])
-        torch.zeros(1, device="cuda")  # makes the context
+        torch.zeros(1, device="cuda")  # creates the context
     store = _store(side)
     for number in range(job.rounds):
         for backend in job.backends[:: -1 if number % 2 else 1]:
@@ -48,7 +48,7 @@ def _store(side: Side) -> Any:
 
 
 class _Turns:
-    """A side's turns of one backend in one round, in a group of their own."""
+    """A side's work with one backend in one round, in a process group of its own."""
 
     def __init__(self, side: Side, job: Job, number: int, backend: str) -> None:
         self._side, self._job, self._number, self._backend = side, job, number, backend
@@ -70,7 +70,7 @@ class _Turns:
                 self._report(mode, size, found[mode], 0)
             else:
                 self._row(mode, size)
-        together(self._side)  # none closes while the other still receives
+        together(self._side)  # neither side closes while the other still receives
         dist.destroy_process_group()
 
     def _report(self, mode: str, size: int, samples_us: list[float], wrong: int) -> None:
@@ -88,7 +88,7 @@ class _Turns:
         )
 
     def _row(self, mode: str, size: int) -> None:
-        """Measure a row; before what is timed a tenth of it, unless it is about the first."""
+        """Measure a row; unless it is about the first operation, warm up with a tenth as many."""
         loop: Loop = getattr(self, f"_{mode}")
         slots = {"post": _AT_ONCE, "window": self._job.window(size)}.get(mode, 1)
         seeded = torch.Generator().manual_seed(size)
@@ -118,12 +118,12 @@ class _Turns:
         self._see(works[-1])
 
     def _see(self, work: Any) -> None:
-        """Learn how an operation of ours that is over has travelled."""
+        """Record the path of a completed local operation."""
         if (request := getattr(work, "request", None)) is not None:
-            request.wait()  # the stream is through; our threads may not have seen it
+            request.wait()  # the stream has finished; the completion may not be seen yet
             self._path = request.message.path
 
-    # ---- The loops: each returns samples in us, of an operation
+    # ---- The loops: each returns samples in us, per operation
 
     def _first(self, mine: list[Any], theirs: list[Any], _: int) -> list[float]:
         start = perf_counter_ns()
@@ -197,14 +197,14 @@ class _Turns:
 
 
 class _Memory:
-    """What a side sends and receives: each time other bytes, which the receiver knows."""
+    """A side's send and receive buffers: new bytes each time, known to the receiver."""
 
     def __init__(self, base: Any, slots: int, rank: int) -> None:
         self._base, self._rank, self._time = base, rank, 0
         self.mine, self.theirs = ([torch.empty_like(base) for _ in range(slots)] for _ in range(2))
 
     def renew(self, *, spoil: bool) -> None:
-        """Fill what is sent; of what is received no byte is right."""
+        """Fill the send buffer with new bytes, and make every byte of the receive buffer wrong."""
         self._time += 1
         for slot, (mine, theirs) in enumerate(zip(self.mine, self.theirs, strict=True)):
             mine.copy_(self._base).add_(self._number(self._rank, slot))
@@ -212,7 +212,7 @@ class _Memory:
         self.mine[0][0] ^= spoil
 
     def wrong(self) -> int:
-        """Return how many received bytes are not what was sent."""
+        """Return how many received bytes are wrong."""
         return sum(
             int((theirs != self._base + self._number(1 - self._rank, slot)).sum())
             for slot, theirs in enumerate(self.theirs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onehop trace merge``: one file of the files that ONEHOP_TRACE has made."""
+"""``onehop trace merge``: merges the files that ONEHOP_TRACE has written."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Trace:
 
     @property
     def clock(self) -> str:
-        """Traces with the same one have the same clock: those of one host since its boot."""
+        """Traces with equal values share a clock: those of one host since its boot."""
         return self.boot or f"{self.host} {self.path}"
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a file of ONEHOP_TRACE. Raises ClickException if it is none."""
+    """Read a file of ONEHOP_TRACE. Raises ClickException if it is invalid."""
     try:
         content = json.loads(path.read_bytes())
         about, events = content["otherData"], content["traceEvents"]
@@ -58,9 +58,9 @@ def read_trace(path: Path) -> Trace:
 
 
 def shifts(traces: Iterable[Trace], offsets: Mapping[str, float]) -> dict[str, float]:
-    """Return by clock what to add to its times, in microseconds, to have times of the first clock.
+    """Return each clock's offset, in microseconds, which converts its times to the first clock.
 
-    Hosts are compared by their clocks of the day, as they were when the first trace of each began.
+    Hosts are aligned by their wall clocks at the beginning of each host's first trace.
     """
     found: dict[str, float] = {}
     first: float | None = None
@@ -76,7 +76,7 @@ def shifts(traces: Iterable[Trace], offsets: Mapping[str, float]) -> dict[str, f
 def merge_traces(traces: list[Trace], offsets: Mapping[str, float]) -> dict[str, Any]:
     """Merge traces into one that begins at 0, ordered by time.
 
-    A process id that several processes have is kept by the first, and replaced for the others.
+    If several processes have the same id, the first keeps it, and the others get new ones.
     """
     shift = shifts(traces, offsets)
     names: list[dict[str, Any]] = []

@@ -20,16 +20,16 @@ import onehop
 from onehop.cli.measure import corrupts
 from onehop.cli.sides import SideError
 
-_COLUMNS = 1024  # of a tensor
-_SILENCE = 600.0  # seconds that a process may take for one step
-_MOST_PIECES = 1024  # of one process_vm_readv: the kernel's IOV_MAX
+_COLUMNS = 1024  # columns per tensor
+_SILENCE = 600.0  # limit, in seconds, of one step of a process
+_MOST_PIECES = 1024  # pieces per process_vm_readv: the kernel's IOV_MAX
 
 
 # ---- Processes
 
 
 class Process:
-    """A process that does as it is told: an object's methods, one at a time."""
+    """A child process that calls an object's methods on request, one at a time."""
 
     def __init__(self, kind: Callable[..., Any], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -43,7 +43,7 @@ class Process:
         self._pipe.send((method, arguments))
 
     def result(self) -> Any:
-        """Wait for the result. SideError: it failed, died or hangs."""
+        """Wait for the result. SideError: the process failed, died or hangs."""
         try:
             if not self._pipe.poll(_SILENCE):
                 raise SideError(f"a process was silent for {_SILENCE:g} s")
@@ -61,7 +61,7 @@ class Process:
         return self.result()
 
     def end(self) -> None:
-        """Kill it: nothing of a benchmark has to be kept."""
+        """Kill it: a benchmark has no state to preserve."""
         self._process.kill()
         self._process.join()
 
@@ -79,7 +79,7 @@ def _serve(kind: Callable[..., Any], pipe: Connection, arguments: Sequence[Any])
 
 
 def together(processes: Sequence[Process], method: str, *arguments: Any) -> list[Any]:
-    """Let all call a method at once, and return what each of them returns."""
+    """Let all processes call a method at once, and return their results."""
     for process in processes:
         process.start(method, *arguments)
     return [process.result() for process in processes]
@@ -91,8 +91,7 @@ def together(processes: Sequence[Process], method: str, *arguments: Any) -> list
 class _Tensors:
     """The tensors of one process, and a group of torch.distributed among all of them.
 
-    Of the host they are arrays of numpy; with a device tensors of torch, which fill and compare
-    likewise.
+    Host tensors are numpy arrays; on a device they are torch tensors, which fill and compare alike.
     """
 
     def __init__(self, size: int, tensors: int, rank: int, ranks: int, device: str) -> None:
@@ -116,7 +115,7 @@ class _Tensors:
         self._dist.init_process_group(
             backend, init_method=f"file://{store}", rank=self.rank, world_size=self.ranks
         )
-        self._torch = [torch.as_tensor(array) for array in self.arrays]  # the same memory
+        self._torch = [torch.as_tensor(array) for array in self.arrays]  # share the memory
 
     def settle(self) -> None:
         """Wait for all work of the GPU."""
@@ -150,12 +149,12 @@ class Trainer(_Tensors):
             self._publisher.add(f"layer.{number}", array)
 
     def describe(self) -> tuple[bytes, int, list[int] | bytes]:
-        """Return what the engines need to know: the table, and where to copy from."""
+        """Return the data that the engines need: the table, and the addresses to copy from."""
         table = self._publisher.seal()
         if not self._device:
             return table, os.getpid(), [array.ctypes.data for array in self.arrays]
         reduce = importlib.import_module("torch.multiprocessing.reductions").reduce_tensor
-        # Pickled here, for whoever unpickles it maps the memory.
+        # Pickled here: unpickling the data maps the memory.
         return table, os.getpid(), pickle.dumps([reduce(array) for array in self.arrays])
 
     def publish(self, version: int) -> None:
@@ -183,7 +182,7 @@ class Engine(_Tensors):
             self._subscriber.want(f"layer.{number}", array)
         self._subscriber.prepare()
         if isinstance(places, bytes):
-            # Handles of CUDA IPC, by torch: the trainer's own processes send them.
+            # torch's handles of CUDA IPC, which the trainer's process exports.
             self._theirs = [make(*arguments) for make, arguments in pickle.loads(places)]
             return
         self._pid = pid
@@ -198,14 +197,14 @@ class Engine(_Tensors):
             self._vectors.append((ours, theirs, sum(a.nbytes for a, _ in some)))
 
     def pull(self) -> tuple[float, float]:
-        """Pull, and return when it began and ended."""
+        """Pull, and return the start and end time."""
         start = time.monotonic()
         found = self._subscriber.pull()
         self._path = found.paths["trainer"]
         return start, time.monotonic()
 
     def copy(self) -> tuple[float, float]:
-        """Copy the same bytes by system calls, or by torch from the memory that CUDA IPC maps."""
+        """Copy the same bytes by system calls, or by torch from memory that CUDA IPC maps."""
         start = time.monotonic()
         if self._device:
             for array, there in zip(self.arrays, self._theirs, strict=True):
@@ -223,13 +222,13 @@ class Engine(_Tensors):
         return start, time.monotonic()
 
     def clear(self) -> None:
-        """Forget what was pulled."""
+        """Overwrite the pulled bytes."""
         for array in self.arrays:
             array[:] = -1
         self.settle()
 
     def wrong(self, version: int) -> int:
-        """Return how many bytes are not those of a version."""
+        """Return how many bytes differ from those of a version."""
         if corrupts():
             self.arrays[0][0, 0] += 1
         return sum(
@@ -237,7 +236,7 @@ class Engine(_Tensors):
         )
 
     def path(self) -> str:
-        """Return how the last pull travelled."""
+        """Return the paths of the last pull."""
         return self._path
 
 
@@ -245,7 +244,7 @@ class Engine(_Tensors):
 
 
 class Trainers:
-    """As many publishers, each with a row of each tensor."""
+    """A number of publishers, each with a row of each tensor."""
 
     ROW = 128  # bytes
 
@@ -257,7 +256,7 @@ class Trainers:
         self._publishers = []
         for number in range(publishers):
             endpoint = onehop.Endpoint()
-            # One allocation, as of sharded optimizers that keep flat parameters.
+            # One allocation, as in sharded optimizers with flat parameters.
             flat = np.full((tensors, 1, self.ROW), number, np.uint8)
             publisher = Publisher(endpoint, f"rank{number}")
             for tensor in range(tensors):
@@ -270,18 +269,18 @@ class Trainers:
             self._publishers.append((endpoint, publisher))
 
     def tables(self) -> list[bytes]:
-        """Return what subscribers need."""
+        """Return the tables for subscribers."""
         return [publisher.seal() for _, publisher in self._publishers]
 
     def publish(self, version: int) -> None:
-        """Let the engine read."""
+        """Commit the version."""
         for _, publisher in self._publishers:
             publisher.begin()
             publisher.commit(version)
 
 
 class Planner:
-    """Plans, and pulls, the tensors of all trainers."""
+    """Plans and pulls the tensors of all trainers."""
 
     def __init__(self, tensors: int, publishers: int) -> None:
         import numpy as np
@@ -290,7 +289,7 @@ class Planner:
         self._endpoint = onehop.Endpoint()
 
     def begin(self, tables: Sequence[bytes]) -> None:
-        """Ask for all tensors."""
+        """Request all tensors."""
         from onehop.weights import Subscriber
 
         self._subscriber = Subscriber(self._endpoint, tables, name="engine")
@@ -299,8 +298,8 @@ class Planner:
         self._more = bytearray(Trainers.ROW)
 
     def plan(self) -> tuple[float, float]:
-        """Prepare anew; return how long that took, and how much CPU time."""
-        # Another want lets go of the plan before it.
+        """Prepare again; return the elapsed time and the CPU time."""
+        # Another want releases the previous plan.
         self._subscriber.want(
             "layer.0.weight", memoryview(self._more).cast("B", (1, 128)), start=(0, 0)
         )
@@ -309,13 +308,13 @@ class Planner:
         return time.monotonic() - start, time.process_time() - cpu
 
     def pull(self) -> float:
-        """Pull, and return how long that took."""
+        """Pull, and return the elapsed time."""
         start = time.monotonic()
         self._subscriber.pull()
         return time.monotonic() - start
 
     def wrong(self) -> int:
-        """Return how many bytes are not those of the publishers."""
+        """Return how many bytes differ from those of the publishers."""
         import numpy as np
 
         right = np.arange(self._flat.shape[1], dtype=np.uint8)[None, :, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two sides on different hosts tell each other: JSON, checked against the expected type."""
+"""Messages between sides on different hosts: JSON, checked against the expected type."""
 
 from __future__ import annotations
 

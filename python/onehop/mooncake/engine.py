@@ -27,7 +27,7 @@ _log = logging.getLogger("onehop.mooncake")
 
 _P2P = "P2PHANDSHAKE"
 _NAMED = [getattr(nixl_errors, name) for name in nixl_errors.__all__ if name.endswith("Error")]
-# What a call turns into an integer; anything else is an error of this package, and is raised.
+# Failures that a call returns as an integer; any other exception is a bug here, and is raised.
 _FAILURES = (Failure, onehop.Error, OSError, *_NAMED)
 
 
@@ -52,7 +52,7 @@ class TransferEngine:
         self._made: Node | None = None
 
     def __del__(self) -> None:
-        # At the end of the interpreter onehop has closed the endpoints already.
+        # When the interpreter exits, onehop has closed the endpoints already.
         with contextlib.suppress(Exception):
             if self._made is not None and not sys.is_finalizing():
                 self._made.close()
@@ -239,7 +239,7 @@ class TransferEngine:
 
 
 def _result(call: Callable[[], None], what: str) -> int:
-    """Return 0, or the integer of the failure, which is logged."""
+    """Return 0, or the failure's integer result after logging it."""
     try:
         call()
     except _FAILURES as failure:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a call fails, and the integer that tells it."""
+"""The failures of calls, and their integer results."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an engine gets another's metadata by nothing but its session, host and port.
+"""How an engine gets another's metadata, given only its session: host and port.
 
-Both prove that they know the key, which comes from ONEHOP_SECRET:
+Both sides prove that they know the key, which is derived from ONEHOP_SECRET:
 
-    who asks                                        the engine of the session
+    asking engine                                   engine of the session
+
       magic 8, nonce 32                         -->
                                                 <--  magic 8, nonce 32, MAC('S') 32
       MAC('R') 32                               -->
                                                 <--  size 4, MAC('D') 32, metadata
 
-    MAC(role) = HMAC-SHA256(key, role | magic and nonce | the answer's nonce | with 'D' metadata)
+    MAC(role) = HMAC-SHA256(key, role | magic and nonce | the reply's nonce | with 'D' metadata)
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _NONCE = 32
 _MAC = 32
 _SIZE = struct.Struct("<I")
 _MOST = 64 << 20  # bytes of metadata
-_MOST_STRANGERS = 64  # connections at once; one more ends the oldest
+_MOST_STRANGERS = 64  # concurrent connections; one more closes the oldest
 _SESSION = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^:\[\]\s/]+)):(\d{1,5})", re.ASCII)
 
 
@@ -56,7 +57,7 @@ def parse_session(session: str) -> tuple[str, int]:
 
 
 def host_of(hostname: str) -> str:
-    """Return the host of what initialize() was given; a port behind it does not count."""
+    """Return the host part of initialize()'s hostname; a port after it is ignored."""
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(hostname.strip("[]")))
     if found := _SESSION.fullmatch(hostname):
@@ -82,7 +83,7 @@ def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str
 
 
 def _key(address: str) -> bytes:
-    """Return the key for a meeting at an address: of the secret, or public on loopback."""
+    """Return the key for an address: derived from the secret, or a public one on loopback."""
     secret = os.environ.get("ONEHOP_SECRET", "")
     if not secret and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         msg = (
@@ -94,7 +95,7 @@ def _key(address: str) -> bytes:
 
 
 class _Line:
-    """One connection, with the deadline of all that is said on it."""
+    """One connection, with one deadline for the whole exchange."""
 
     def __init__(self, sock: socket.socket, seconds: float) -> None:
         self.sock = sock
@@ -128,13 +129,13 @@ def _mac(key: bytes, role: bytes, *said: bytes) -> bytes:
 
 
 class Server:
-    """Listens at a port of the host, and tells all who know the key how to reach the engine.
+    """Listens on a port of the host, and passes the metadata to every client that knows the key.
 
     The port is a free one of ONEHOP_PORT_RANGE. Threading: any thread.
     """
 
     def __init__(self, host: str, describe: Callable[[], bytes]) -> None:
-        """Listen. describe() gives the metadata; it is not kept alive by the server."""
+        """Listen. describe() returns the metadata; the server does not keep it alive."""
         self._describe = weakref.WeakMethod(describe)
         self._patience = float(_setting("ONEHOP_HELLO_TIMEOUT"))
         self._lock = threading.Lock()
@@ -161,7 +162,7 @@ class Server:
         self._socket.close()
 
     def forget(self) -> None:
-        """Let the socket go in a child of fork(), whose parent goes on listening."""
+        """Close the socket in a child of fork(); the parent continues to listen."""
         self._closed = True
         self._socket.close()
 
@@ -172,7 +173,7 @@ class Server:
             except OSError as failure:
                 if not self._closed:
                     _log.warning("accept at port %d: %s", self.port, failure)
-                    time.sleep(0.1)  # no descriptor is free, say
+                    time.sleep(0.1)  # for example, no descriptor is free
                 continue
             with self._lock:
                 self._strangers.append(sock)
@@ -189,7 +190,7 @@ class Server:
                 self._let_go(sock)
 
     def _let_go(self, sock: socket.socket) -> None:
-        with self._lock, contextlib.suppress(ValueError):  # it was the oldest
+        with self._lock, contextlib.suppress(ValueError):  # already removed as the oldest
             self._strangers.remove(sock)
         sock.close()
 
@@ -223,24 +224,24 @@ class Server:
 
 
 def _end(sock: socket.socket) -> None:
-    """Wake the thread that waits for this socket; the socket is of no use then."""
+    """Shut the socket down, which wakes the thread that waits for it."""
     with contextlib.suppress(OSError):  # not connected any more
         sock.shutdown(socket.SHUT_RDWR)
 
 
 def _listen(host: str) -> socket.socket:
-    """Return a socket that listens on the host's address, or on all if that is another's.
+    """Listen on the host's address, or on all addresses if this host lacks that one.
 
-    Its port is a random one: a program that is started again most likely gets another session, so
-    that peers which know the former one do not take it for that.
+    The port is random: a restarted program most likely gets a different session, so peers that know
+    the former session do not reach the new process by it.
     """
     first, _, last = _setting("ONEHOP_PORT_RANGE").partition("-")
     ports = range(int(first), int(last or first) + 1)
     begin = secrets.randbelow(len(ports))
     family, place = _resolve(host, 0)[0]
-    why = ""  # not the exception: it would keep this frame, and all callers, until a collection
+    why = ""  # not the exception: it would keep this frame and its callers alive until a collection
     for port in (*ports[begin:], *ports[:begin]):
-        # A host behind a translated address does not have it itself.
+        # A host behind NAT does not own its public address.
         for address in (place[0], "::" if family == socket.AF_INET6 else "0.0.0.0"):
             sock = socket.socket(family, socket.SOCK_STREAM)
             try:
@@ -259,10 +260,10 @@ def _listen(host: str) -> socket.socket:
 
 
 def ask(session: str) -> bytes:
-    """Return the metadata of the engine of a session, as it is now.
+    """Return the current metadata of the engine of a session.
 
-    Failure: the session is none, or nobody answers there within ONEHOP_HELLO_TIMEOUT who knows the
-    key.
+    Failure: the session is invalid, or no engine with the same key answers there within
+    ONEHOP_HELLO_TIMEOUT.
     """
     host, port = parse_session(session)
     patience = float(_setting("ONEHOP_HELLO_TIMEOUT"))

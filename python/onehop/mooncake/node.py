@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an initialized engine consists of: endpoints, registrations, peers, and its port."""
+"""The parts of an initialized engine: endpoints, registrations, peers, and its port."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Node:
     """
 
     def __init__(self, hostname: str, patience: float) -> None:
-        """Listen at the host. patience: seconds that a transfer may take, and 1 s a GB."""
+        """Listen on the host. patience: seconds allowed for a transfer, plus 1 s per GB."""
         host = meeting.host_of(hostname)
         self._patience = patience
-        # Another engine at the same session is another agent.
+        # The random suffix makes a later engine at the same session a different agent.
         self._core = Core(f"{host} {os.urandom(8).hex()}", patience)
         try:
             self._server = meeting.Server(host, self._core.metadata)
@@ -46,16 +46,16 @@ class Node:
             raise
         self._peers = Peers(self._core)
         self._lock = threading.Lock()
-        self._starts: list[int] = []  # sorted addresses of what is registered
+        self._starts: list[int] = []  # sorted addresses of the registrations
         self._registered: dict[int, nixlRegDList] = {}
 
     @property
     def port(self) -> int:
-        """The port where others ask for this engine."""
+        """The port on which other engines request the metadata of this one."""
         return self._server.port
 
     def close(self) -> None:
-        """End it; what is in flight is cancelled."""
+        """Close the engine; transfers in flight are cancelled."""
         self._server.close()
         self._core.close()
 
@@ -93,7 +93,7 @@ class Node:
         self._registered[address] = descs
 
     def deregister(self, addresses: Sequence[int]) -> None:
-        """Deregister; when it returns nobody touches the memory. Raises the first failure."""
+        """Deregister; on return no peer accesses the memory. Raises the first failure."""
         first: Exception | None = None
         with self._lock:
             for address in addresses:
@@ -105,7 +105,7 @@ class Node:
             if first is not None:
                 raise first
         finally:
-            first = None  # it keeps this frame
+            first = None  # the exception would keep this frame alive
 
     def _deregister(self, address: int) -> None:
         descs = self._registered.get(address)
@@ -121,7 +121,7 @@ class Node:
     def transfer(
         self, put: bool, session: str, local: Array, remote: Array, lengths: Array
     ) -> None:
-        """Move blocks, and return when all of them are where they should be."""
+        """Move blocks, and return when all of them have arrived."""
         if not len(local) == len(remote) == len(lengths):
             msg = (
                 f"{len(local)} local and {len(remote)} remote addresses, {len(lengths)} lengths: "
@@ -138,7 +138,7 @@ class Node:
             try:
                 self._move(put, ours, agent, rows, end)
             except nixlNotFoundError:
-                # What it has registered since, or again.
+                # The peer may have registered the memory since, or again.
                 agent = self._peers.ask(session)
                 self._move(put, ours, agent, rows, end)
         except Exception as failure:
@@ -149,7 +149,7 @@ class Node:
     def _move(self, put: bool, ours: Local, agent: RemoteAgent, rows: Array, end: float) -> None:
         theirs = Remote(agent.find_rows(rows), agent)
         self._core.sweep()
-        # What cannot be ended stays with the core when the handle goes.
+        # If the transfer cannot be ended, the core keeps it after the handle is destroyed.
         handle = nixl_xfer_handle(self._core, Transfer(self._core, put, ours, theirs, None, None))
         try:
             handle.transfer.post(None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engines of other sessions, which are asked how to reach them on first use."""
+"""The engines of other sessions; their metadata is requested on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Peers"]
 
 
 class _Session:
-    """What is known of one session; its lock lets one thread ask for all."""
+    """The state of one session; under its lock one thread requests the metadata for all."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -23,7 +23,7 @@ class _Session:
 
 
 class Peers:
-    """Other engines by their sessions. Threading: any thread."""
+    """The engines of other sessions, by session. Threading: any thread."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -31,9 +31,9 @@ class Peers:
         self._sessions: dict[str, _Session] = {}
 
     def find(self, session: str) -> RemoteAgent:
-        """Return the engine of a session. One that has gone raises, once: then there is another.
+        """Return the engine of a session. A lost engine raises once; the next call asks again.
 
-        nixlRemoteDisconnectError: it has gone; Failure: nobody answers.
+        nixlRemoteDisconnectError: it is lost; Failure: no engine answers.
         """
         known = self._session(session)
         with known.lock:
@@ -48,7 +48,7 @@ class Peers:
         return agent
 
     def ask(self, session: str) -> RemoteAgent:
-        """Return the engine of a session with what it has registered by now."""
+        """Return the engine of a session with its current registrations."""
         known = self._session(session)
         with known.lock:
             self._ask(session, known)
@@ -74,4 +74,4 @@ class Peers:
         ours = parse(data).name == self._core.name
         known.agent = self._core.remote(self._core.name if ours else self._core.add(data))
         if before is not None and before is not known.agent and not before.removed:
-            self._core.remove(before.name)  # another process has taken its place
+            self._core.remove(before.name)  # another process now has this session

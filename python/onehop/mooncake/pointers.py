@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where memory lies, by its address: Mooncake's callers give nothing else."""
+"""The location of memory, from its address: Mooncake's callers pass nothing else."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from onehop.nixl.memory import HOST
 
 __all__ = ["device_of"]
 
-# Numbers of the CUDA driver.
+# Constants of the CUDA driver.
 _MEMORY_TYPE, _IS_MANAGED, _DEVICE_ORDINAL = 2, 8, 9
 _TYPE_DEVICE = 2
-# An address that no context knows, no driver call made yet, the driver going down, no context.
+# Codes for: address unknown to any context, driver not initialized, driver shutting down, no
+# context.
 _NO_DEVICE_MEMORY = (1, 3, 4, 201)
 
 
 def device_of(address: int) -> int:
-    """Return the number of the GPU that memory belongs to, or HOST."""
+    """Return the ordinal of the GPU that the memory belongs to, or HOST."""
     driver = _driver()
     if driver is None:
         return HOST
     attributes = (_MEMORY_TYPE, _IS_MANAGED, _DEVICE_ORDINAL)
-    # A word each: attributes are written as 1 or 4 bytes.
+    # One word for each attribute: the driver writes 1 or 4 bytes.
     words = [ctypes.c_uint64() for _ in attributes]
     places = (ctypes.c_void_p * len(words))(*map(ctypes.addressof, words))
     code = driver.cuPointerGetAttributes(
@@ -44,7 +45,7 @@ def device_of(address: int) -> int:
 
 
 def _driver() -> ctypes.CDLL | None:
-    """Return the driver if this process has loaded it: else it has no device memory."""
+    """Return the driver if this process has loaded it; without it there is no device memory."""
     name = next(one.value for one in onehop.config() if one.name == "ONEHOP_CUDA_LIBRARY")
     if name == "off":
         return None

@@ -565,7 +565,7 @@ class nixl_agent(DescriptorCalls):
 
 _BY_HAND = "pass the bytes of get_agent_metadata() on, and add_remote_agent() them"
 
-# What a real agent does instead, once it is there.
+# Methods that the real agent answers, once there is one.
 _FORWARDED = frozenset(
     name
     for name in (*vars(nixl_agent), *vars(DescriptorCalls))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of NIXL's calls, as programs give them. What does not fit raises NIXL's exception."""
+"""Conversion of arguments of NIXL's calls. Invalid ones raise NIXL's exceptions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tensors_of(descs: object) -> list[Any] | None:
 
 
 def indices_of(indices: Any, blocks: int, what: str) -> npt.NDArray[np.int64]:  # noqa: ANN401
-    """Return the numbers of blocks as an array, checked."""
+    """Return block indices as an array, after checking them."""
     try:
         array = np.asarray(indices)
     except (OverflowError, ValueError) as failure:

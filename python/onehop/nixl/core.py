@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one agent consists of; handles keep it alive, too."""
+"""The state of one agent; its handles keep it alive, too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onehop.nixl.transfers import Transfer, sweep
 
 __all__ = ["Core"]
 
-# Seconds. Programs often connect from the thread that serves all their peers.
+# Seconds. Short, since programs often connect from the thread that serves all their peers.
 _PATIENCE = 30.0
 _INSTANCE = 16
 
@@ -31,7 +31,7 @@ class Core:
     """
 
     def __init__(self, name: str, timeout: float | None = None) -> None:
-        """Take the name, and the seconds that each step of connecting may take.
+        """Set the name and the timeout, in seconds, of each step of connecting.
 
         None: 30, or ONEHOP_TIMEOUT if it is set.
         """
@@ -43,8 +43,8 @@ class Core:
             timeout = _PATIENCE
         self._timeout = timeout
         self.instance = os.urandom(_INSTANCE)
-        self.active: dict[int, Transfer] = {}  # posted, and not known to be quiet
-        self.orphans: deque[Transfer] = deque()  # of them, those without a handle
+        self.active: dict[int, Transfer] = {}  # posted, possibly still in flight
+        self.orphans: deque[Transfer] = deque()  # those of them without a handle
         self.inbox = Inbox()
         self._retired: list[RemoteAgent] = []
         self._lock = threading.RLock()
@@ -52,32 +52,32 @@ class Core:
         self.memory = Memory(name, self.inbox)
 
     def __del__(self) -> None:
-        # At the end of the interpreter the endpoints are closed already. The inbox's threads were
-        # stopped wherever they were: close() would wait forever for a lock that one of them holds.
+        # When the interpreter exits, the endpoints are closed already. The inbox's threads were
+        # stopped at arbitrary points: close() would wait forever for a lock that one of them holds.
         with contextlib.suppress(Exception):
             if not sys.is_finalizing():
                 self.close()
 
     def close(self) -> None:
-        """Close all endpoints; what is in flight is cancelled. Handles are of no use then."""
+        """Close all endpoints, which cancels transfers in flight and invalidates handles."""
         self.inbox.close()
         self.memory.close()
 
     # ---- Metadata
 
     def metadata(self) -> bytes:
-        """Return what other agents add."""
+        """Return the metadata that other agents add."""
         sequence, endpoints, regions = self.memory.records()
         return pack(Metadata(self.name, self.instance, sequence, True, endpoints, regions))
 
     def partial_metadata(self, descs: nixlRegDList, with_endpoints: bool) -> bytes:
-        """Return what tells of these registrations only."""
+        """Return metadata with only these registrations."""
         regions = [one.record for one in self.memory.find(descs)]
         endpoints = self.memory.endpoint_records() if with_endpoints else []
         return pack(Metadata(self.name, self.instance, 0, False, endpoints, regions))
 
     def add(self, data: bytes) -> str:
-        """Add another agent, or newer registrations of it; return its name."""
+        """Add another agent, or merge its newer registrations; return its name."""
         metadata = parse(data)
         if metadata.name == self.name:
             msg = f"metadata of an agent of our own name {self.name!r}: names must differ"
@@ -100,7 +100,7 @@ class Core:
     # ---- Other agents
 
     def remote(self, name: str) -> RemoteAgent:
-        """Return another agent, or ourselves as our own peer; nixlNotFoundError: not known."""
+        """Return another agent, or this one as its own peer; nixlNotFoundError: not known."""
         with self._lock:
             if name == self.name:
                 return self._loopback()
@@ -112,7 +112,7 @@ class Core:
             return found
 
     def _loopback(self) -> RemoteAgent:
-        """Return ourselves, as of now. The links stay."""
+        """Return this agent as its own peer, with its current registrations. Links stay."""
         metadata = parse(self.metadata())
         own = self._remotes.get(self.name)
         if own is None or own.lost:
@@ -123,7 +123,7 @@ class Core:
         return own
 
     def known(self, name: str) -> RemoteAgent | None:
-        """Return another agent if it can be used now."""
+        """Return another agent if it is known and its links are not lost."""
         if name == self.name:
             return self.remote(name)
         with self._lock:
@@ -131,13 +131,13 @@ class Core:
         return found if found is not None and not found.lost else None
 
     def remove(self, name: str) -> None:
-        """Forget another agent; its link ends with the last transfer over it."""
+        """Remove another agent; its links close after the last transfer over them."""
         with self._lock:
             found = self._remotes.pop(name, None)
         self._retire(found)
 
     def _retire(self, remote: RemoteAgent | None) -> None:
-        """Close the links of an agent once no transfer goes over them any more."""
+        """Close the links of an agent once no transfer uses them."""
         if remote is not None:
             remote.removed = True
             self._retired.append(remote)
@@ -153,7 +153,7 @@ class Core:
     # ---- Transfers
 
     def deregister(self, descs: nixlRegDList) -> None:
-        """End the transfers that use these registrations, then the registrations."""
+        """End the transfers that use these registrations, then deregister."""
         last = self.memory.last_uses(descs)
         for transfer in list(self.active.values()):
             if any(one in last for one in transfer.registrations):
@@ -161,11 +161,11 @@ class Core:
         self.memory.deregister(descs)
 
     def sweep(self) -> None:
-        """Let go of abandoned transfers that have ended, and of agents that were removed."""
+        """Release abandoned transfers that have ended, and the links of removed agents."""
         if self.orphans:
             sweep(self.orphans)
         for remote in list(self._retired):
             if not any(one.agent is remote and not one.quiet for one in list(self.active.values())):
-                with contextlib.suppress(ValueError):  # another thread was faster
+                with contextlib.suppress(ValueError):  # another thread removed it first
                     self._retired.remove(remote)
                     remote.close()

@@ -20,7 +20,7 @@ _log = logging.getLogger("onehop.nixl")
 
 
 class DescriptorCalls:
-    """They know of no other agent, and of no registration. Threading: any thread."""
+    """Calls that need no other agent and no registration. Threading: any thread."""
 
     nixl_mems: dict[str, nixl_mem_t]
 

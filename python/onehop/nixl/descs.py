@@ -23,7 +23,7 @@ PLAIN, STRIDED = 3, 5  # columns: address, length, device; and distance, count
 
 
 def as_rows(rows: object, columns: Sequence[int]) -> Array:
-    """Return an array of descriptors as uint64; ValueError for another shape or type."""
+    """Return an array of descriptors as uint64. ValueError: its shape or type does not fit."""
     if isinstance(rows, np.ndarray):
         if rows.ndim != 2 or rows.shape[1] not in columns:
             msg = f"descs has shape {rows.shape}: give N x {' or N x '.join(map(str, columns))}"
@@ -34,7 +34,7 @@ def as_rows(rows: object, columns: Sequence[int]) -> Array:
         if not rows.flags.c_contiguous:
             msg = "descs is not C-contiguous: give numpy.ascontiguousarray(descs)"
             raise ValueError(msg)
-        # A list keeps what it was given, whatever becomes of the caller's array.
+        # Copied, so that the list does not change with the caller's array.
         return rows.astype(np.uint64)
     try:
         made = np.array(rows, dtype=np.uint64)
@@ -50,14 +50,14 @@ def as_rows(rows: object, columns: Sequence[int]) -> Array:
 
 
 class _DList:
-    """What the three kinds of lists share."""
+    """Shared by the three kinds of lists."""
 
     kind: ClassVar[int]
     columns: ClassVar[tuple[int, ...]] = (PLAIN,)
 
     def __init__(self, type: nixl_mem_t, descs: Any = 0) -> None:  # noqa: A002, ANN401
         self._type = nixl_mem_t(type)
-        self._tail: list[tuple[int, ...]] = []  # appended, not in the array yet
+        self._tail: list[tuple[int, ...]] = []  # appended, but not in the array yet
         if isinstance(descs, (int, np.integer)):
             self._rows: Array = np.zeros((int(descs), PLAIN), np.uint64)
         else:
@@ -164,7 +164,7 @@ class nixlXferDList(_DList):
 
 
 class _Tagged(_DList):
-    """A list whose descriptors have a fourth part, that is no number."""
+    """A list whose descriptors have a fourth element, which is not a number."""
 
     def __init__(self, type: nixl_mem_t, descs: Any = 0) -> None:  # noqa: A002, ANN401
         if isinstance(descs, (int, np.integer, np.ndarray)):
@@ -186,7 +186,7 @@ class _Tagged(_DList):
 
     @property
     def tags(self) -> list[Any]:
-        """The fourth parts."""
+        """The fourth elements."""
         return self._tags
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:

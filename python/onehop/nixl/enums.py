@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NIXL's numbers, and the record of what a transfer took."""
+"""NIXL's enumerations, and the telemetry record of a transfer."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ NIXL_THREAD_SYNC_NONE = nixl_thread_sync_t.NIXL_THREAD_SYNC_NONE
 NIXL_THREAD_SYNC_STRICT = nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
 NIXL_THREAD_SYNC_RW = nixl_thread_sync_t.NIXL_THREAD_SYNC_RW
 NIXL_THREAD_SYNC_DEFAULT = nixl_thread_sync_t.NIXL_THREAD_SYNC_DEFAULT
-# The name that stands for the calling agent, as "NIXL_INIT_AGENT" does.
+# Names the calling agent, as "NIXL_INIT_AGENT" does.
 NIXL_INIT_AGENT = ""
 DEFAULT_COMM_PORT = 8888
 HAVE_UCX_GPU_DEVICE_API = False
@@ -91,9 +91,9 @@ class nixlXferTelemetry:
     """What one transfer took; times in microseconds, startTime since the epoch."""
 
     startTime: int
-    postDuration: int  # of the call of transfer()
-    xferDuration: int  # from the post to the end that a check saw
+    postDuration: int  # duration of the call of transfer()
+    xferDuration: int  # from the post to the check that saw the end
     totalBytes: int
     descCount: int
-    path: str  # how the bytes travelled, such as "shm"; several are joined by "+"
-    requested: str  # the backend that the agent was asked for
+    path: str  # path of the bytes, such as "shm"; several are joined by "+"
+    requested: str  # the backend that the program requested

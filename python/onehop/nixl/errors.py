@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions of NIXL's API, and which of them an error of onehop becomes."""
+"""The exceptions of NIXL's API, and their mapping from onehop's errors."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def translate(failure: onehop.Error, tried: str) -> Exception:
 
 @contextmanager
 def unless_closed() -> Iterator[None]:
-    """End well if the endpoint is closed: it has let go of everything.
+    """Ignore the error of a closed endpoint: it has released everything.
 
-    At the end of the interpreter onehop closes all endpoints before finalizers of the program let
-    go of the rest.
+    When the interpreter exits, onehop closes all endpoints before the program's finalizers release
+    the rest.
     """
     try:
         yield
@@ -116,7 +116,7 @@ def unless_closed() -> Iterator[None]:
 
 @contextmanager
 def translated(tried: str) -> Iterator[None]:
-    """Raise errors of onehop as NIXL's; the text says what was tried."""
+    """Raise errors of onehop as NIXL's; `tried` names the operation in the text."""
     try:
         yield
     except onehop.Error as failure:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others send to an agent: their names, and notifications."""
+"""Incoming messages of an agent: the names of its peers, and notifications."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from onehop.nixl.errors import translated, unless_closed
 
 __all__ = ["HELLO", "NOTE", "Inbox", "watch_link"]
 
-# The first byte of each notification of the core.
+# The first byte of each onehop notification.
 HELLO, NOTE = b"\x00", b"\x01"
 
-# Bytes of notifications that wait for the name of their sender; it comes first on each link.
+# Limit, in bytes, of notifications that arrive before their sender's name. The name is the first
+# message on each link.
 _UNNAMED_MAX = 1 << 20
 
 _log = logging.getLogger("onehop.nixl")
@@ -26,12 +27,12 @@ _WATCHED_SLOT = 63
 
 
 def watch_link(peer: Peer) -> Request:
-    """Return a request that ends with the link, and never before: agents use no signals."""
+    """Return a request that ends with the link, and never before: agents do not use signals."""
     return peer.signal_ready(_WATCHED_SLOT)
 
 
 class Inbox:
-    """Collects from the endpoints of one agent. A sleeping thread of each endpoint fills it.
+    """Collects messages from the endpoints of one agent, with a thread for each endpoint.
 
     Threading: any thread.
     """
@@ -47,14 +48,14 @@ class Inbox:
         self.closed = False
 
     def watch(self, endpoint: Endpoint) -> None:
-        """Collect from this endpoint, until it is closed."""
+        """Collect from this endpoint until it is closed."""
         with self._lock:
             self._endpoints.append(endpoint)
         name = "onehop-nixl"
         threading.Thread(target=self._listen, args=(endpoint,), name=name, daemon=True).start()
 
     def take(self) -> list[tuple[str, bytes]]:
-        """Return what has come since the last call: the sender's name and the bytes."""
+        """Return the messages received since the last call: the sender's name and the bytes."""
         with self._lock, translated("collect notifications"):
             for endpoint in self._endpoints:
                 self._collect(endpoint)
@@ -63,14 +64,14 @@ class Inbox:
         return found
 
     def close(self) -> None:
-        """Stop; the endpoints are closed by their owner."""
+        """Stop the threads; the owner closes the endpoints."""
         with self._lock:
             self.closed = True
             self._endpoints.clear()
             self._links.clear()
 
     def _listen(self, endpoint: Endpoint) -> None:
-        """Sleep until a notification comes, collect all, and again. It also makes progress."""
+        """Sleep until a notification arrives, collect all, repeat. Makes progress, too."""
         while not self.closed:
             try:
                 endpoint.notification_ready().wait(timeout=None)
@@ -83,19 +84,19 @@ class Inbox:
                     self._collect(endpoint)
 
     def _collect(self, endpoint: Endpoint) -> None:
-        # All that came over them is collected below.
+        # Ended links first: all notifications that arrived over them are collected below.
         ended = self._ended()
         for source, data in endpoint.notifications():
             self._sort(endpoint, source, data)
         for number in ended:
-            # Not left to the last handle: a thread that waits at the endpoint may keep it.
+            # Closed explicitly: a thread that waits on the endpoint may keep another reference.
             peer, _ = self._links.pop(number)
             with unless_closed():
                 peer.close()
             self._names.pop(number, None)
 
     def _ended(self) -> list[int]:
-        """Return the links that have ended; looks once a second."""
+        """Return the links that have ended; checks them once a second."""
         now = time.monotonic()
         if now < self._look_again:
             return []
@@ -119,7 +120,7 @@ class Inbox:
             self._accept(endpoint)
 
     def _accept(self, endpoint: Endpoint) -> None:
-        """Take the links that have come."""
+        """Accept the links that have arrived."""
         try:
             while True:
                 peer = endpoint.accept(timeout=0)

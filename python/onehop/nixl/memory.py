@@ -24,13 +24,13 @@ from onehop.nixl.places import Places, Table
 
 __all__ = ["HOST", "Memory", "Owned", "Registration"]
 
-HOST = -1  # the number of the device of host memory's endpoint
+HOST = -1  # stands for the device of host memory's endpoint
 _DEVICE_MAX = 1 << 20
 
 
 @dataclass
 class Owned:
-    """One endpoint of ours."""
+    """One local endpoint."""
 
     number: int
     device: int
@@ -39,7 +39,7 @@ class Owned:
 
 
 class Registration:
-    """Memory that was registered once or more often, with the same address and length."""
+    """Memory registered one or more times with the same address and length."""
 
     def __init__(
         self, number: int, memory: nixl_mem_t, device: int, address: int, size: int, owner: Owned
@@ -51,11 +51,11 @@ class Registration:
         self.size = size
         self.owner = owner
         self.count = 1
-        self.region: Region | None = None  # none of 0 bytes
+        self.region: Region | None = None  # None for 0 bytes
         if size:
             on_device = memory != nixl_mem_t.DRAM_SEG
             self.region = owner.endpoint.register(bytes_at(address, size, on_device=on_device))
-        # What others are told: see RegionRecord.
+        # The form in which metadata describes it.
         self.record = RegionRecord(
             number,
             memory,
@@ -68,7 +68,7 @@ class Registration:
 
     @property
     def live(self) -> bool:
-        """Whether it was not deregistered."""
+        """Whether it is still registered."""
         return self.count > 0
 
 
@@ -111,7 +111,7 @@ class Memory:
             return self._owned[device]
 
     def close(self) -> None:
-        """Close all endpoints; what is in flight is cancelled."""
+        """Close all endpoints; transfers in flight are cancelled."""
         with self._lock:
             owned, self._owned = self._owned, {}
             for registration in self._registrations.values():
@@ -123,7 +123,7 @@ class Memory:
     # ---- Registrations
 
     def register(self, descs: nixlRegDList) -> None:
-        """Register all descriptors, or none where one of them fails."""
+        """Register all descriptors, or none if one fails."""
         memory = _transferable(descs.getType(), "register memory")
         keys = [_key(memory, row) for row in descs.rows.tolist()]
         with self._lock:
@@ -172,7 +172,7 @@ class Memory:
         return found
 
     def last_uses(self, descs: nixlRegDList) -> list[Registration]:
-        """Return the registrations that end when these descriptors are deregistered."""
+        """Return the registrations whose last use these descriptors are."""
         counts: dict[int, int] = {}
         found = {}
         for registration in self.find(descs):
@@ -181,7 +181,7 @@ class Memory:
         return [found[number] for number, count in counts.items() if found[number].count <= count]
 
     def deregister(self, descs: nixlRegDList) -> None:
-        """Deregister; when it returns no peer touches the memory any more."""
+        """Deregister; on return no peer accesses the memory."""
         memory = descs.getType()
         with self._lock:
             keys = [_key(memory, row) for row in descs.rows.tolist()]
@@ -208,7 +208,7 @@ class Memory:
         self._table = None
         self._sequence += 1
 
-    # ---- What is asked
+    # ---- Look-ups
 
     def locate(self, memory: nixl_mem_t, rows: Array) -> Places[Registration]:
         """Return where descriptors lie."""

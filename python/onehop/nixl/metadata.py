@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent tells others of itself: how to reach its endpoints, and its registrations."""
+"""The metadata of an agent: how to reach its endpoints, and its registrations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["NAME_MAX", "EndpointRecord", "Metadata", "RegionRecord", "pack", "pa
 _MAGIC = b"OHNXMD"
 _WHAT = "agent's metadata"
 _FULL, _PARTIAL = 0, 1
-_INSTANCE = 16  # bytes that tell one agent from a later one of its name
+_INSTANCE = 16  # bytes that distinguish an agent from a later one with the same name
 NAME_MAX = 1024  # bytes of an agent's name
 _ENDPOINT_LEAST = 4 + 4 + 4 + 4
 _REGION_LEAST = 8 + 1 + 8 + 4 + 8 + 8 + 4
@@ -34,7 +34,7 @@ class EndpointRecord:
 class RegionRecord:
     """One registration of an agent."""
 
-    number: int  # higher than those before it
+    number: int  # increases with each registration
     memory: nixl_mem_t
     device: int
     endpoint: int
@@ -45,7 +45,7 @@ class RegionRecord:
 
 @dataclass
 class Metadata:
-    """All of it, or a part."""
+    """The metadata of an agent, or a part of it."""
 
     name: str
     instance: bytes
@@ -75,9 +75,9 @@ def pack(metadata: Metadata) -> bytes:
 
 
 def parse(data: bytes) -> Metadata:
-    """Return what the bytes tell; nixlMismatchError for anything that pack() does not write."""
+    """Return the metadata in the bytes; nixlMismatchError: pack() did not write them."""
     if data[:16].find(b"nixlSerDes") >= 0:
-        # The real NIXL's begin with this word.
+        # Metadata of the real NIXL begins with this word.
         raise mismatch(_WHAT, "it is of the real NIXL, which onehop.nixl cannot talk to")
     reader = Reader(data, _MAGIC, _WHAT)
     if reader.kind not in (_FULL, _PARTIAL):

@@ -18,12 +18,12 @@ from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError
 __all__ = ["Numbers", "Places", "Registered", "Table", "distinct", "paired"]
 
 Index = npt.NDArray[np.uint32]
-# Rows that are looked at together: their temporary arrays stay in the cache.
+# Rows that are processed together: their temporary arrays stay in the cache.
 _CHUNK = 1 << 14
 
 
 class Registered(Protocol):
-    """A registration, ours or a peer's."""
+    """A registration, local or remote."""
 
     @property
     def memory(self) -> nixl_mem_t: ...  # noqa: D102
@@ -40,9 +40,9 @@ R = TypeVar("R", bound=Registered)
 
 @dataclass(frozen=True)
 class Places(Generic[R]):
-    """Where the blocks of a list lie: `offset` bytes into regions[index], `length` bytes each.
+    """The places of a list's blocks: `offset` bytes into regions[index], `length` bytes each.
 
-    Of a strided list each row stands for `counts` blocks, `strides` bytes from one to the next.
+    Each row of a strided list stands for `counts` blocks, `strides` bytes apart.
     """
 
     regions: list[R]
@@ -59,23 +59,23 @@ class Places(Generic[R]):
 
     @cached_property
     def bytes(self) -> int:
-        """Of all blocks."""
+        """The bytes of all blocks."""
         each = self.length if self.counts is None else self.length * self.counts
         return int(each.sum(dtype=np.uint64))
 
     @cached_property
     def _starts(self) -> Array:
-        """The number of the first block of each row of a strided list."""
+        """The index of the first block of each row of a strided list."""
         assert self.counts is not None
         return np.cumsum(self.counts, dtype=np.uint64) - self.counts
 
     def rows(self, chosen: npt.NDArray[np.intp] | slice) -> Places[R]:
-        """Return some rows."""
+        """Return these rows."""
         parts = (self.index, self.offset, self.length, self.strides, self.counts)
         return Places(self.regions, *(one if one is None else one[chosen] for one in parts))  # type: ignore[arg-type]
 
     def take(self, chosen: npt.NDArray[np.int64]) -> Places[R]:
-        """Return the blocks of these numbers, one a row."""
+        """Return the blocks with these indices, one per row."""
         if self.strides is None:
             return self.rows(chosen)
         row = np.searchsorted(self._starts, chosen.astype(np.uint64), "right") - 1
@@ -84,13 +84,13 @@ class Places(Generic[R]):
         return Places(self.regions, self.index[row], offset, self.length[row])
 
     def expanded(self) -> Places[R]:
-        """Return all blocks, one a row."""
+        """Return all blocks, one per row."""
         if self.counts is None:
             return self
         return self.take(np.arange(self.blocks, dtype=np.int64))
 
     def run(self, chosen: npt.NDArray[np.int64]) -> Places[R] | None:
-        """Return the rows of a strided list that stand for just these blocks, if there are such."""
+        """Return the rows of a strided list that cover exactly these blocks, if there are any."""
         first, end = int(chosen[0]), int(chosen[0]) + len(chosen)
         if self.counts is None or chosen[-1] != end - 1 or (np.diff(chosen) != 1).any():
             return None
@@ -139,7 +139,7 @@ class _Kind(Generic[R]):
     def find(
         self, address: Array, span: Array, index: Index, offset: Array
     ) -> npt.NDArray[np.bool_]:
-        """Write where the descriptors lie; return which lie in no registration."""
+        """Write the places of the descriptors; return a mask of those outside all registrations."""
         place = np.searchsorted(self.start, address, "right")
         before = place == 0
         place -= 1
@@ -168,10 +168,10 @@ class Table(Generic[R]):
         self._sorted = sorted_regions
 
     def find(self, rows: Array, whose: str) -> Places[R]:
-        """Return where rows of (address, length) lie, in memory of any kind and device.
+        """Return the places of rows of (address, length), in memory of any kind and device.
 
-        It takes no address for one of two regions: kinds and devices share one address space.
-        nixlNotFoundError names the first row that lies in none.
+        Kinds and devices share one address space, so an address lies in at most one registration.
+        nixlNotFoundError names the first row outside all of them.
         """
         if self._sorted and None not in self._kinds:
             self._kinds[None] = _kind(self._sorted)
@@ -180,7 +180,7 @@ class Table(Generic[R]):
         return Places(regions, index, offset, np.ascontiguousarray(rows[:, 1]))
 
     def locate(self, memory: nixl_mem_t, rows: Array, whose: str) -> Places[R]:
-        """Return where the descriptors lie. nixlNotFoundError names the first that lies in none."""
+        """Return the places of descriptors. nixlNotFoundError names the first that has none."""
         if len(rows) == 0:
             msg = f"the list of descriptors of {whose} is empty: give one or more"
             raise nixlInvalidParamError(msg)
@@ -215,7 +215,7 @@ class Table(Generic[R]):
         whose: str,
         there: npt.NDArray[np.intp] | None,
     ) -> tuple[Index, Array]:
-        """Locate descriptors of one kind; append the regions of it that are known."""
+        """Locate descriptors of one kind; append its known regions."""
         kind = self._kinds.get(key)
         if kind is None:
             row = int(there[0]) if there is not None else 0
@@ -253,7 +253,7 @@ def _kind(regions: list[R]) -> _Kind[R]:
 
 
 def _span(rows: Array) -> Array:
-    """Return how many bytes each strided row reaches over."""
+    """Return the extent in bytes of each strided row."""
     length, stride, count = rows[:, 1], rows[:, 3], rows[:, 4]
     if (count == 0).any():
         row = int(np.flatnonzero(count == 0)[0])
@@ -261,7 +261,7 @@ def _span(rows: Array) -> Array:
         raise nixlInvalidParamError(msg)
     steps = count - np.uint64(1)
     room = np.uint64(2**64 - 1) - length
-    # Products that need more than 64 bits cannot lie in any registration.
+    # A product that exceeds 64 bits cannot lie in any registration.
     too_far = (stride != 0) & (steps > room // np.maximum(stride, np.uint64(1)))
     span: Array = length + steps * stride
     span[too_far] = np.uint64(2**64 - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real NIXL, for backends that onehop is none of: an agent may hand all over to it."""
+"""The real NIXL, for backends other than onehop's: an agent may forward all calls to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _found: ModuleType | None = None
 
 
 def load() -> ModuleType | None:
-    """Return the module `_api` of the real NIXL beside ours, or None if it is not installed."""
+    """Return the module `_api` of the real NIXL, or None if it is not installed."""
     global _found
     with _lock:
         if _found is None:
@@ -42,7 +42,7 @@ def load() -> ModuleType | None:
 
 
 class Forward:
-    """Hands all calls to a real agent, and raises its errors as ours."""
+    """Forwards all calls to a real agent, and raises its errors as onehop.nixl's."""
 
     def __init__(self, agent: Any) -> None:  # noqa: ANN401
         self.agent = agent

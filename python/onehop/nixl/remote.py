@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other agents: what their metadata told, and the links to them."""
+"""Other agents: their metadata, and the links to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("onehop.nixl")
 
 @dataclass(eq=False)
 class Link:
-    """From one endpoint of ours to one of the other agent."""
+    """A link from a local endpoint to one of the other agent's."""
 
     owner: Owned
     target: EndpointRecord
@@ -39,25 +39,25 @@ class Link:
 
     @property
     def lost(self) -> bool:
-        """Whether it has ended."""
+        """Whether the link has ended."""
         return self.watch.status != Status.IN_PROGRESS
 
 
 class RemoteAgent:
-    """Another agent, or this one as its own peer. Its links are made on first use.
+    """Another agent, or this one as its own peer. Its links are created on first use.
 
     Threading: any thread.
     """
 
     def __init__(self, our_name: str, metadata: Metadata, timeout: float | None = None) -> None:
-        """Take its metadata, and the seconds that each step of connecting may take."""
+        """Set its metadata and the timeout, in seconds, of each step of connecting."""
         self.name = metadata.name
         self.instance = metadata.instance
         self.removed = False
         self._our_name = our_name
         self.within = {} if timeout is None else {"timeout": timeout}
-        # Held while a link is made, or memory attached, which may take as long as the other side
-        # does; what is known of it can be asked and told meanwhile.
+        # Held while connecting or attaching, which may take as long as the peer needs; metadata can
+        # be read and merged meanwhile.
         self._reaching = threading.Lock()
         self._lock = threading.RLock()
         self._sequence = -1
@@ -70,7 +70,7 @@ class RemoteAgent:
         self.merge(metadata)
 
     def merge(self, metadata: Metadata) -> None:
-        """Take newer metadata of the same instance; older is left aside."""
+        """Merge newer metadata of the same instance; ignore older metadata."""
         with self._lock:
             for endpoint in metadata.endpoints:
                 self._endpoints.setdefault(endpoint.number, endpoint)
@@ -84,13 +84,13 @@ class RemoteAgent:
 
     @property
     def lost(self) -> bool:
-        """Whether a link to it has ended; the agent must be added again then."""
+        """Whether a link to it has ended; its metadata must then be added again."""
         if not self._lost and any(link.lost for link in list(self._links.values())):
             self._lost = True
         return self._lost
 
     def check(self) -> None:
-        """Raise if it cannot be used any more."""
+        """Raise if the agent was removed or lost."""
         if self.removed:
             msg = (
                 f"agent {self.name!r} was removed, or added again since: use handles that were "
@@ -105,11 +105,11 @@ class RemoteAgent:
             raise nixlRemoteDisconnectError(msg)
 
     def locate(self, memory: nixl_mem_t, rows: Array) -> Places[RegionRecord]:
-        """Return where descriptors lie in its registrations."""
+        """Return the places of descriptors in its registrations."""
         return self._now().locate(memory, rows, f"agent {self.name!r}")
 
     def find_rows(self, rows: Array) -> Places[RegionRecord]:
-        """Return where rows of (address, length) lie, in memory of any kind and device."""
+        """Return the places of rows of (address, length), in memory of any kind and device."""
         return self._now().find(rows, f"agent {self.name!r}")
 
     def _now(self) -> Table[RegionRecord]:
@@ -119,7 +119,7 @@ class RemoteAgent:
             return self._table
 
     def link(self, owner: Owned, target: int) -> Link:
-        """Return the link from an endpoint of ours to one of its own; the first use connects."""
+        """Return the link from a local endpoint to one of its endpoints; the first use connects."""
         self.check()
         known = self._links.get((owner.number, target))
         if known is not None:
@@ -144,7 +144,7 @@ class RemoteAgent:
                 peer.close()
                 raise
         with self._lock:
-            removed = self.removed  # meanwhile: close() does not find this link any more
+            removed = self.removed  # removed meanwhile: close() does not see this link any more
             if not removed:
                 self._links[owner.number, target] = made
         if removed:
@@ -154,12 +154,12 @@ class RemoteAgent:
         return made
 
     def control(self, host: Owned) -> Link:
-        """Return the link that notifications without a transfer take."""
+        """Return the link that carries notifications without a transfer."""
         targets = [number for number, one in self._endpoints.items() if one.device == HOST]
         return self.link(host, targets[0] if targets else 0)
 
     def attach(self, link: Link, region: RegionRecord) -> RemoteRegion:
-        """Return a registration of its own, for operations on this link."""
+        """Return the attached remote region, for operations on this link."""
         known = link.attached.get(region.number)
         if known is not None:
             return known
@@ -173,7 +173,7 @@ class RemoteAgent:
             return known
 
     def close(self) -> None:
-        """End all links."""
+        """Close all links."""
         with self._lock:
             links, self._links = list(self._links.values()), {}
         for link in links:
@@ -182,7 +182,7 @@ class RemoteAgent:
                 link.peer.close()
 
     def links(self) -> list[Link]:
-        """Return the links there are."""
+        """Return the existing links."""
         with self._lock:
             return list(self._links.values())
 
@@ -216,7 +216,7 @@ class RemoteAgent:
             )
 
 
-# Paths of device memory that pass through the host's memory.
+# Paths of device memory that are staged through host memory.
 _BY_HOST = frozenset({"relay", "socket", "ucx", "shm"})
 
 
@@ -235,7 +235,7 @@ def largest_row(
 
 
 def _neighbour(link: Link) -> str | None:
-    """Return how the two GPUs of a link reach each other, or None."""
+    """Return the connection between the two GPUs of a link, or None."""
     if link.owner.device == HOST or not link.target.uuid:
         return None
     machine = onehop.topology()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages `nixl`, `nixl_cu12` and `nixl_cu13` that lead to onehop.nixl, and who finds them."""
+"""The packages `nixl`, `nixl_cu12` and `nixl_cu13` that lead to onehop.nixl."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared lists and transfers: what the handles of NIXL's API stand for."""
+"""Prepared lists and transfers: the objects behind the handles of NIXL's API."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Transfer", "nixl_prepped_dlist_handle", "nixl_xfer_handle"]
 
-# Of one batch of the core, and of a transfer whose lists stay strided.
+# Limit of blocks in one batch, and in a transfer whose lists stay strided.
 _MOST_BLOCKS = 1 << 20
-# From so many bytes on another thread copies, where a thread of this process does: waking it takes
-# as long as copying fewer.
+# Copies by this process run on another thread from this size on: for fewer bytes, waking the thread
+# takes as long as the copy.
 _BACKGROUND = 512 << 10
-# How long a release waits for a transfer that could not be cancelled, in seconds.
+# Seconds for which a release waits for a transfer that cannot be cancelled.
 _RELEASE_WAIT = 1.0
 
 
 @dataclass(frozen=True)
 class Local:
-    """A prepared list of ours."""
+    """A prepared list of local blocks."""
 
     places: Places[Registration]
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A prepared list of another agent."""
+    """A prepared list of another agent's blocks."""
 
     places: Places[RegionRecord]
     agent: RemoteAgent
 
 
 class _Handle:
-    """What both kinds of handles share."""
+    """Shared by both kinds of handles."""
 
     __slots__ = ("__weakref__", "_core", "_released")
 
@@ -77,7 +77,7 @@ class _Handle:
         return f"{type(self).__name__}({id(self):#x}, released={self._released})"
 
     def check(self, core: Core) -> None:
-        """Raise if it was released, or is another agent's."""
+        """Raise if it was released, or belongs to another agent."""
         if self._released:
             msg = f"{self!r} was released: make another"
             raise nixlInvalidParamError(msg)
@@ -121,14 +121,14 @@ class nixl_xfer_handle(_Handle):
             self._released = True
 
     def __del__(self) -> None:
-        # Never raises; what is in flight is kept by the agent until it has ended.
+        # Never raises; the agent keeps a transfer in flight until it has ended.
         with contextlib.suppress(Exception):
             if not self._released:
                 self.transfer.abandon()
 
 
 class _Part:
-    """The blocks of a transfer that go over one link."""
+    """The blocks of a transfer that use one link."""
 
     def __init__(self, link: Link, batch: PreparedBatch) -> None:
         self.link = link
@@ -136,7 +136,7 @@ class _Part:
 
 
 class Transfer:
-    """Blocks that are moved by each post, and the state of the last post.
+    """A set of blocks, moved by each post, and the state of the last post.
 
     Threading: any thread.
     """
@@ -150,7 +150,7 @@ class Transfer:
         numbers: tuple[Numbers, Numbers] | None,
         notify: bytes | None,
     ) -> None:
-        """Make a transfer of the blocks of these numbers; None: of all."""
+        """Create a transfer of the blocks with these indices; None: all."""
         here, there = paired(local.places, remote.places, numbers, _MOST_BLOCKS)
         _check_blocks(here, there)
         local, remote = replace(local, places=here), replace(remote, places=there)
@@ -159,9 +159,9 @@ class Transfer:
         self.notify = notify
         self._lock = threading.RLock()
         self._posted: list[Request] = []
-        self._begun: list[float] = []  # when each was posted
+        self._begun: list[float] = []  # time of each post
         self._pending: list[Request] = []
-        self._note: bytes | None = None  # to be sent behind the end of all parts
+        self._note: bytes | None = None  # sent after all parts have ended
         self._state = "INIT"  # then PROC, DONE or ERR
         self._failure: Exception | None = None
         self._start = self._posting = self._end = 0.0
@@ -215,7 +215,7 @@ class Transfer:
         self._posting = time.perf_counter() - self._start
         self._pending = list(self._posted)
         self.core.active[id(self)] = self
-        # Looking at one makes progress: that would copy a part of it.
+        # Testing a request makes progress, which would copy a part here.
         ended = all(posted.buffer_released for posted in self._posted)
         if (ended or self._failure is not None) and self._advance() == "ERR":
             assert self._failure is not None
@@ -236,11 +236,11 @@ class Transfer:
             return self._state
 
     def wait(self, timeout: float) -> None:
-        """Wait for the end of the last post; raises what it failed with.
+        """Wait for the end of the last post; raises its failure.
 
-        At the deadline, in seconds, it is ended: nixlBackendError.
+        After `timeout` seconds the transfer is ended: nixlBackendError.
         """
-        # Without the lock, so that stop() is heard; the failure is told below.
+        # Without the lock, so that stop() can run; the failure is raised below.
         with contextlib.suppress(onehop.Error):
             onehop.wait_all(list(self._pending), timeout=timeout)
         if self.check() != "DONE":
@@ -248,7 +248,7 @@ class Transfer:
             raise nixlBackendError(msg)
 
     def telemetry(self, requested: str) -> nixlXferTelemetry:
-        """Return what the last post took."""
+        """Return the telemetry of the last post."""
         with self._lock:
             if self._state == "PROC":
                 self._advance()
@@ -266,7 +266,7 @@ class Transfer:
             )
 
     def release(self) -> None:
-        """End it and let go of all it holds."""
+        """End it and release everything it holds."""
         with self._lock:
             self._stop(_RELEASE_WAIT)
             for part in self._parts:
@@ -274,12 +274,12 @@ class Transfer:
             self._parts = []
 
     def stop(self) -> None:
-        """End it, for memory of its own goes; it raises as release() does."""
+        """End it, since its memory is being deregistered; raises as release() does."""
         with self._lock:
             self._stop(_RELEASE_WAIT)
 
     def abandon(self) -> None:
-        """Cancel it; what cannot be cancelled stays with the agent. Takes no lock."""
+        """Cancel it; the agent keeps a transfer that cannot be cancelled. Takes no lock."""
         for posted in self._pending:
             posted.cancel()
         if id(self) in self.core.active:
@@ -287,11 +287,11 @@ class Transfer:
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody touches the buffers; makes progress."""
+        """Whether its buffers are unused; makes progress."""
         with self._lock:
             return all(posted.done and posted.buffer_released for posted in self._posted)
 
-    # ---- How it goes
+    # ---- Progress
 
     def _what(self) -> str:
         return f"transfer {self.blocks} blocks, {self.bytes} bytes, with agent {self.agent.name!r}"
@@ -318,17 +318,17 @@ class Transfer:
         return self._state
 
     def _end_of(self, posted: Request, begun: float) -> float:
-        """Return when a part has ended, which may be long before it is looked at."""
+        """Return when a part ended, which may be long before the check that sees it."""
         took = posted.message.seconds
         return begun + took if took else self._end
 
     def _send_note(self) -> bool:
-        """Send the notification of a transfer over several links, behind the end of all."""
+        """Send the notification of a transfer over several links, after all parts have ended."""
         assert self._note is not None
         try:
             self._parts[0].link.peer.notify(self._note, timeout=0)
         except onehop.TimeoutError:
-            return False  # no room at the peer now
+            return False  # the peer has no room now
         except onehop.Error as failure:
             self._failure = translate(failure, self._what())
         self._note = None
@@ -379,7 +379,7 @@ def _check_blocks(local: Places[Registration], remote: Places[RegionRecord]) -> 
 
 
 def _failure(request: Request) -> onehop.Error | None:
-    """Return what a request that has ended failed with."""
+    """Return the failure of a request that has ended."""
     if request.status in (Status.OK, Status.IN_PROGRESS):
         return None
     try:
@@ -395,17 +395,17 @@ def _parts(
     local: Places[Registration],
     remote: Remote,
 ) -> Iterator[_Part]:
-    """Divide the blocks by the link that they go over, and prepare each."""
+    """Divide the blocks by link, and prepare a batch for each."""
     agent, there = remote.agent, remote.places
     filled = local.length != 0
     if not filled.all():
         rows = np.flatnonzero(filled)
         local, there = local.rows(rows), there.rows(rows)
-    # The endpoints of each region, and so of each block.
+    # The endpoint of each region, and so of each block.
     owners = np.array([region.owner.number for region in local.regions], np.uint32)
     targets = np.array([region.endpoint for region in there.regions], np.uint32)
     owner, target = owners[local.index], targets[there.index]
-    if len(owner) == 0:  # nothing but blocks of 0 bytes
+    if len(owner) == 0:  # only blocks of 0 bytes
         link = agent.control(memory.endpoint_on(-1))
         yield _Part(link, link.peer.prepare_put_regions([], [], None, [], None, [], []))
         return
@@ -427,7 +427,7 @@ def _part(
     local: Places[Registration],
     there: Places[RegionRecord],
 ) -> _Part:
-    # All blocks of a part are of the same two endpoints, and so of the same kinds.
+    # All blocks of a part have the same two endpoints, and so the same kinds of memory.
     ours, theirs = local.regions[int(local.index[0])], there.regions[int(there.index[0])]
     link = agent.link(ours.owner, theirs.endpoint)
     local_numbers, local_index = _dense(local.index, len(local.regions))
@@ -435,7 +435,7 @@ def _part(
     locals_ = []
     for number in local_numbers:
         region = local.regions[number].region
-        assert region is not None  # its blocks have bytes
+        assert region is not None  # its blocks are not empty
         locals_.append(region)
     remotes: list[RemoteRegion] = [agent.attach(link, there.regions[n]) for n in remote_numbers]
     prepare = link.peer.prepare_put_regions if put else link.peer.prepare_get_regions
@@ -457,7 +457,7 @@ def _part(
 
 
 def _dense(index: npt.NDArray[np.uint32], regions: int) -> tuple[list[int], npt.NDArray[np.uint32]]:
-    """Return the regions that are used, and the index into them."""
+    """Return the used regions, and the index into them."""
     used = np.zeros(regions, bool)
     used[index] = True
     if used.all():
@@ -467,7 +467,7 @@ def _dense(index: npt.NDArray[np.uint32], regions: int) -> tuple[list[int], npt.
 
 
 def sweep(orphans: deque[Transfer]) -> None:
-    """Let go of abandoned transfers that have ended."""
+    """Release abandoned transfers that have ended."""
     for _ in range(len(orphans)):
         try:
             transfer = orphans.popleft()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of NIXL's module `_utils`: memory by its address, for tests."""
+"""The names of NIXL's module `_utils`: access to memory by address, for tests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that agents exchange: written and read with bounds checks, never by pickle."""
+"""Messages between agents: written and read with bounds checks, never by pickle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = struct.Struct("<6sBBQI")  # magic, version, kind, size of the body, it
 
 
 def mismatch(what: str, why: str) -> nixlMismatchError:
-    """Return the error that says why bytes cannot be read."""
+    """Return the error for bytes that cannot be read."""
     return nixlMismatchError(
         f"cannot read the {what}: {why}; pass on all of the bytes that an onehop.nixl agent gave, "
         "and run onehop on both sides"
@@ -33,7 +33,7 @@ class Writer:
         self._parts.append(struct.pack("<" + layout, *values))
 
     def blob(self, data: bytes) -> None:
-        """Add bytes, with their number before them."""
+        """Add bytes, preceded by their number."""
         self.pack("I", len(data))
         self._parts.append(data)
 
@@ -44,7 +44,7 @@ class Writer:
 
 
 class Reader:
-    """Takes a message apart. All that does not fit raises nixlMismatchError."""
+    """Parses a message. Malformed input raises nixlMismatchError."""
 
     def __init__(self, data: bytes, magic: bytes, what: str) -> None:
         self._what = what
@@ -64,7 +64,7 @@ class Reader:
             raise self.mismatch("its checksum does not fit: bytes were altered on the way")
 
     def mismatch(self, why: str) -> nixlMismatchError:
-        """Return the error that says why the bytes cannot be read."""
+        """Return the error for this message."""
         return mismatch(self._what, why)
 
     def _take(self, size: int) -> int:
@@ -83,7 +83,7 @@ class Reader:
         return self.unpack(layout)[0]
 
     def blob(self) -> bytes:
-        """Return bytes that have their number before them."""
+        """Return bytes that are preceded by their number."""
         size = self.number("I")
         at = self._take(size)
         return bytes(self._data[at : at + size])
@@ -97,13 +97,13 @@ class Reader:
             raise self.mismatch(f"{data[:32]!r} is no UTF-8") from None
 
     def items(self, least: int) -> range:
-        """Return a range over the items that follow, of at least so many bytes each."""
+        """Return a range over the following items, each of at least `least` bytes."""
         count = self.number("I")
         if count * least > len(self._data) - self._at:
             raise self.mismatch(f"it tells of {count} items and has no room for them")
         return range(count)
 
     def end(self) -> None:
-        """Check that nothing follows."""
+        """Check that no bytes follow."""
         if self._at != len(self._data):
             raise self.mismatch(f"{len(self._data) - self._at} bytes follow its end")

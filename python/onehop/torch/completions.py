@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completions: a thread that sees works end which nobody waits for on the host."""
+"""Completions: a thread that handles the end of works for which no host thread waits."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ if TYPE_CHECKING:
 __all__ = ["Completions"]
 
 _log = logging.getLogger("onehop")
-_END_NOW = 1e-6  # seconds: at its deadline a request is ended by a wait that is over
-_LONGEST = 3600.0  # seconds of sleep
-_PAUSE = 0.0002  # seconds between two looks at works that end soon
-# Seconds between two looks at works that only devices are at: a thread that woke at the end of each
-# would take the interpreter from the program.
+_END_NOW = 1e-6  # seconds: the wait that ends a request at its deadline
+_LONGEST = 3600.0  # longest sleep, in seconds
+_PAUSE = 0.0002  # seconds between two polls of works that end soon
+# Seconds between two polls of works that only devices wait for: waking at the end of each would
+# take the interpreter lock from the program.
 _GLANCE = 0.01
-_CALLBACK_SECONDS = 5.0  # that the end of the thread waits for a future's callback
+_CALLBACK_SECONDS = 5.0  # limit of the wait for a future's callback at the thread's end
 
 _living: weakref.WeakSet[Completions] = weakref.WeakSet()
 
 
 class Completions:
-    """Completes futures, ends works at their deadline, and logs what nobody asks for.
+    """Completes futures, ends works at their deadline, and logs errors that no caller requests.
 
-    The thread begins with the first work and sleeps on the endpoint's event descriptor. It ends
-    before the interpreter does: there a thread in a future's callback would abort the process.
+    The thread starts with the first work and sleeps on the endpoint's event descriptor. It ends
+    before the interpreter does: a thread in a future's callback would then abort the process.
     """
 
     def __init__(self, endpoint: onehop.Endpoint) -> None:
         self._event = endpoint.event_fd
-        self._endpoint = endpoint  # the descriptor is its
+        self._endpoint = endpoint  # keeps the event descriptor open
         self._lock = threading.Lock()
-        self._works: dict[Work, float] = {}  # and their deadlines
-        self._wake: int | None = None  # of the thread, which closes it
+        self._works: dict[Work, float] = {}  # with their deadlines
+        self._wake: int | None = None  # eventfd of the thread, which closes it
         self._thread: threading.Thread | None = None
         self._sleeps_until = 0.0
         self._closed = False
-        self._abandoned = False  # the process exits: no work is waited for
+        self._abandoned = False  # the process exits: works are not waited for
         _living.add(self)
 
     def watch(self, work: Work, timeout: float, *, announced: bool = True) -> None:
-        """See to the work's end; at the latest in so many seconds it is ended.
+        """Handle the work's end; after `timeout` seconds the work is ended.
 
-        Not announced: some milliseconds after its end, which nobody waits for. onehop.Error: its
-        end cannot be announced, as progress threads are forbidden.
+        announced: False: its end is noticed some milliseconds late, as no caller waits for it.
+        onehop.Error: its end cannot be announced, since progress threads are forbidden.
         """
         now = time.monotonic()
         deadline = now + timeout
@@ -64,7 +64,7 @@ class Completions:
             known = work in self._works
             if not closed:
                 if self._wake is None:
-                    self._start()  # it looks at the works before it sleeps
+                    self._start()  # it polls the works before it sleeps
                 elif not announced and self._sleeps_until - now > _GLANCE:
                     os.eventfd_write(self._wake, 1)
                 self._works.setdefault(work, deadline)
@@ -83,12 +83,13 @@ class Completions:
                         self._works.pop(work, None)
                 raise
         with self._lock:
-            # Its end wakes the thread; a deadline that is sooner, or an end before, does not.
+            # The work's end wakes the thread. An earlier deadline, or an end before arm(), does
+            # not.
             if self._wake is not None and (deadline < self._sleeps_until or work.request.done):
                 os.eventfd_write(self._wake, 1)
 
     def settle(self) -> None:
-        """Wait for the ends of works that only devices are at; each has its deadline."""
+        """Wait for the ends of works that only devices wait for; each has its deadline."""
         while True:
             with self._lock:
                 works = [work for work in self._works if work.is_enqueued]
@@ -97,11 +98,11 @@ class Completions:
             time.sleep(_PAUSE)
 
     def close(self) -> None:
-        """After the communicator is closed, which ends all works: complete them, end the thread."""
+        """Complete all works and end the thread. The communicator must be closed before."""
         self._end(abandon=False)
 
     def abandon(self) -> None:
-        """End the thread, whatever becomes of the works: the process exits."""
+        """End the thread without waiting for works: the process exits."""
         self._end(abandon=True)
 
     def _end(self, *, abandon: bool) -> None:
@@ -137,14 +138,14 @@ class Completions:
         poll.register(wake, select.POLLIN)
         while (left := self._look()) is not None:
             poll.poll(left * 1000 + 1)
-            # Cleared before the look, so that no end is missed.
+            # Cleared before the check, so that no end is missed.
             for descriptor in (self._event, wake):
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(descriptor)
         os.close(wake)
 
     def _look(self) -> float | None:
-        """Take those that have ended. Return the seconds to the next deadline; None: the end."""
+        """Handle ended works. Return the seconds to the next deadline; None: end the thread."""
         now = time.monotonic()
         with self._lock:
             works = list(self._works.items())
@@ -166,7 +167,8 @@ class Completions:
                 self._wake = None
                 return None
             left = max(0.0, min(self._works.values(), default=now + _LONGEST) - now)
-            # Where such works have just ended, others follow: it looks again before it sleeps long.
+            # Works of this kind come in series: after one has ended, poll again before a long
+            # sleep.
             glances = any(work.is_enqueued for work in (*self._works, *(one for one, _ in works)))
             left = min(left, _GLANCE if glances else _LONGEST)
             self._sleeps_until = now + left
@@ -174,10 +176,10 @@ class Completions:
 
 
 def _tell(work: Work) -> None:
-    """Complete the future of a work that has ended, and log what it has failed with."""
+    """Complete the future of a work that has ended, and log its failure."""
     try:
         failure = work.tell()
-    except Exception:  # of a future's callback; other works are still to be seen to
+    except Exception:  # from a future's callback; the remaining works must still be handled
         _log.exception("onehop: a future of a finished operation could not be completed")
         return
     if failure is not None:
@@ -189,7 +191,7 @@ def _abandon_all() -> None:
         completions.abandon()
 
 
-# A child has none of the threads, and may have other files by their descriptors.
+# A child of fork() has none of the threads, and its descriptors may be other files.
 os.register_at_fork(after_in_child=_living.clear)
-# Runs before that of onehop, after which calls of other threads do not return.
+# Runs before onehop's handler, after which calls of other threads do not return.
 atexit.register(_abandon_all)

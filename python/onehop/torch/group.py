@@ -51,7 +51,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
                 size,
                 store=life.store,
                 device=device,
-                # Posted work goes on while its thread is elsewhere, as with other backends.
+                # Posted operations progress while the program computes, as with other backends.
                 progress_thread=True,
                 timeout=self._seconds,
             )
@@ -80,7 +80,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         """Return how many ranks the group has."""
         return self._size
 
-    # torch's own keep both with the backends, which come later here.
+    # torch's own implementations store both in the backends, which are created later here.
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
         """Take the name that torch gives the group."""
@@ -114,7 +114,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
 
     def _get_backend(self, device: torch.device) -> Any:  # noqa: ANN401
         if device.type == "cuda" and self._device is None:
-            # Torch asks for that of init_process_group(device_id=), too.
+            # torch also requests the backend for init_process_group(device_id=).
             raise RuntimeError(
                 f"onehop: {device} was asked for, but torch.cuda.is_available() is False: the"
                 f" group is on the host (torch {torch.__version__})"
@@ -192,7 +192,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
             except onehop.OperationError as failure:
                 if failure.status != onehop.Status.AGAIN or time.monotonic() > deadline:
                     raise
-            time.sleep(0.0001)  # the other side has to receive
+            time.sleep(0.0001)  # until the peer has received
 
     def _peer(self, rank: int) -> onehop.Peer:
         peer = self._peers.get(rank)
@@ -201,7 +201,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         return peer
 
     def _buffer(self, tensors: list[torch.Tensor], tag: int) -> torch.Tensor:
-        """Check the arguments, and return what is sent or received: bytes in one piece."""
+        """Check the arguments, and return the contiguous bytes to send or receive."""
         if len(tensors) != 1:
             raise ValueError(f"onehop: a list of {len(tensors)} tensors: give one")
         tensor = tensors[0]
@@ -223,7 +223,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         elif tensor.element_size() == 1 and tensor.is_floating_point():
-            tensor = tensor.view(torch.uint8)  # DLPack of older torch knows no float8
+            tensor = tensor.view(torch.uint8)  # DLPack of older torch does not support float8
         return tensor
 
     # ---- The end

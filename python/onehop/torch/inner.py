@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backends of torch beneath ours, for collectives: gloo for hosts, NCCL for CUDA."""
+"""The torch backends that carry collectives: gloo for hosts, NCCL for CUDA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 __all__ = ["COLLECTIVES", "BackendView", "Inner"]
 
-# Under all names that a torch has or had for them.
+# Under all names that torch versions use.
 COLLECTIVES = (
     "allreduce",
     "allreduce_coalesced",
@@ -43,7 +43,7 @@ COLLECTIVES = (
 
 
 def _device_of(values: Iterable[Any]) -> str | None:
-    """Return the type of the device of the first tensor among arguments, or of their options."""
+    """Return the device type of the first tensor among the arguments, or of their options."""
     for value in values:
         if isinstance(value, torch.Tensor):
             return str(value.device.type)
@@ -58,7 +58,7 @@ def _device_of(values: Iterable[Any]) -> str | None:
 
 
 class Inner:
-    """Makes each inner backend when a collective first needs it: all ranks do then, in step."""
+    """Creates each inner backend when a collective first needs it, on all ranks in step."""
 
     def __init__(
         self,
@@ -80,21 +80,21 @@ class Inner:
         self._lock = threading.Lock()
         self._made: dict[str, Any] = {}
         self._ended = False
-        # Torch's own group of those backends: it knows which one a collective is for.
+        # torch's own group of those backends: it selects the backend of a collective.
         self._collectives = dist.ProcessGroup(store, rank, size)
 
     @property
     def devices(self) -> list[torch.device]:
-        """The kinds of devices whose tensors may be given."""
+        """The device types whose tensors are supported."""
         return [torch.device(kind) for kind in (("cpu", "cuda") if self._cuda else ("cpu",))]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Call a collective, whose backend is made if need be."""
+        """Call a collective; its backend is created if necessary."""
         self.on(_device_of((*args, *kwargs.values())) or "cpu")
         return getattr(self._collectives, name)(*args, **kwargs)
 
     def on(self, device: str) -> Any:  # noqa: ANN401
-        """Return the backend of a kind of device."""
+        """Return the backend of a device type."""
         with self._making:
             with self._lock:
                 self._refuse_if_ended()
@@ -121,7 +121,7 @@ class Inner:
             backend._set_default_timeout(timeout)
 
     def end(self, how: str) -> None:
-        """Call abort or shutdown of all backends, as far as this torch's have it; make no more."""
+        """Call abort or shutdown of all backends, if this torch has it; create no more."""
         with self._lock:
             self._ended = True
             made = list(self._made.values())
@@ -131,7 +131,7 @@ class Inner:
             try:
                 if call is not None:
                     call()
-            except Exception as failure:  # the others are still to be ended
+            except Exception as failure:  # the others must still be ended
                 failures.append(failure)
         if failures:
             raise failures[0]
@@ -158,7 +158,7 @@ class Inner:
         else:
             raise ValueError(f"onehop: no backend for tensors on {device}: there are cpu and cuda")
         backend._set_sequence_number_for_group()
-        # Ours too: torch's C++ code looks there.
+        # Registered with the outer group too: torch's C++ code searches there.
         for group in (self._collectives, self._group):
             group._register_backend(torch.device(device), kind, backend)
             if not self._made:
@@ -167,9 +167,9 @@ class Inner:
 
 
 class BackendView:
-    """What _get_backend answers with: the inner backend, made when it is first asked for more."""
+    """The result of _get_backend: the inner backend, created when it is first used."""
 
-    supports_coalescing = False  # batch_isend_irecv posts one operation after the other
+    supports_coalescing = False  # batch_isend_irecv then posts the operations one by one
     supports_splitting = False
 
     def __init__(self, inner: Inner, device: str) -> None:

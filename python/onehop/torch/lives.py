@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives: how the ranks of a group find each other in a store that may have had groups before."""
+"""Lives: how the ranks of a group find each other in a store that earlier groups may have used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 __all__ = ["Life"]
 
-# Keys of the store. Rank 0 alone counts lives.
+# Keys of the store. Only rank 0 counts lives.
 _LIVES = "onehop_lives"
 _LIFE = "onehop_life_{}"
 # Keys of one life.
@@ -21,16 +21,16 @@ _DISAGREEMENT = "disagreement"
 
 
 class Life:
-    """The part of a store that belongs to one group, of all that its ranks make one after another.
+    """The part of a store that one group uses, over the communicators its ranks create in turn.
 
-    Rank 0 begins a life; the others join the first one that is not over. It is over for those that
-    come later once all ranks have joined, or rank 0 has given up.
+    Rank 0 begins a life; the others join the first one that is not over. A life is over once all
+    ranks have joined, or rank 0 has given up.
     """
 
     def __init__(self, store: Any, rank: int, size: int, seconds: float) -> None:  # noqa: ANN401
-        """Begin, or wait for rank 0 at most so many seconds.
+        """Begin a life, or wait up to `seconds` for rank 0 to begin it.
 
-        DistBackendError: it has not come. ValueError: it was given another size.
+        DistBackendError: rank 0 did not begin one. ValueError: rank 0 was given another size.
         """
         self._rank = rank
         self._size = size
@@ -44,7 +44,7 @@ class Life:
         self._join(seconds)
 
     def _join(self, seconds: float) -> None:
-        """Compare our size with that of rank 0, whom the ranks that wait for us hear by."""
+        """Compare this rank's size with rank 0's, and count this rank as joined."""
         rank, size = self._rank, self._size
         try:
             self.store.wait([_SIZE], timedelta(seconds=seconds))
@@ -61,18 +61,18 @@ class Life:
             )
             self.store.set(_DISAGREEMENT, text)
             raise ValueError(text)
-        # One that joins again, after an error of its own, counts once.
+        # A rank that joins again after an error counts once.
         if self.store.add(f"rank_{rank}", 1) == 1 and self.store.add(_READERS, 1) == size - 1:
             self.store.set(_OVER, "")
 
     def give_up(self) -> None:
-        """Let rank 0 end what not all ranks have joined."""
+        """On rank 0: end the life that not all ranks have joined."""
         if self._rank == 0:
             self.store.set(_OVER, "")
 
     @property
     def disagreement(self) -> str | None:
-        """What a rank with another size has said."""
+        """The message of a rank whose size differs, or None."""
         if not self.store.check([_DISAGREEMENT]):
             return None
         text: str = self.store.get(_DISAGREEMENT).decode()

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["What", "Work", "backend_error", "text_of"]
 
-# Verb, tensor, preposition, rank, tag: made a text only when one is needed.
+# Verb, tensor, preposition, rank, tag: formatted only on demand.
 What = tuple[str, torch.Tensor, str, int, int]
 
-_GROUPS = timedelta(0)  # what torch passes for "the group's timeout"
+_GROUPS = timedelta(0)  # torch passes this for "the group's timeout"
 
 
 def text_of(what: What) -> str:
-    """Return what an operation is, for texts."""
+    """Describe an operation, for messages."""
     verb, tensor, preposition, rank, tag = what
     other = "any rank" if rank == onehop.ANY_SOURCE else f"rank {rank}"
     return f"{verb} of {tuple(tensor.shape)} {tensor.dtype} {preposition} {other}, tag {tag}"
 
 
 def backend_error(what: str, failure: onehop.Error) -> Exception:
-    """Return a failure as torch's programs expect it."""
+    """Return the exception that torch's programs expect for a failure."""
     text = f"onehop: {what}: {failure}"
     if isinstance(failure, onehop.InvalidArgument):
         return ValueError(text)
@@ -63,9 +63,9 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
         self._what = what
         self._timeout = timeout  # seconds
         self._completions = completions
-        self.is_enqueued = False  # a stream waits for it, and nothing else keeps it from its end
+        self.is_enqueued = False  # only a stream waits for it, and it will end without the host
         self._future: Any = None
-        self._lock = threading.Lock()  # of the future
+        self._lock = threading.Lock()  # guards the future
 
     @property
     def request(self) -> onehop.Request:
@@ -118,7 +118,7 @@ class Work(dist.Work):  # type: ignore[misc] # torch is Any
             self._request.stream_wait(stream)
         except onehop.Error as failure:
             raise backend_error(text_of(self._what), failure) from failure
-        # A stream has no deadline of its own, and nobody may ask for the error.
+        # A stream has no deadline, and the program may never request the error.
         self._watch()
 
     def synchronize(self) -> None:

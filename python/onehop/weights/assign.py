@@ -111,7 +111,7 @@ class _Assigner:
             [self.numbers.setdefault(one.name, len(self.numbers)) for one in wants], np.int64
         )
         self.known: dict[bytes, tuple[Index, Index]] = {}
-        # Of the tensor of each want, by the first publisher that has it.
+        # The shape of each want's tensor, from the first publisher that has it.
         self.whole = self.high.copy()
         self.first = np.full((2, len(wants)), -1)  # number of the table, and of the row
 
@@ -141,7 +141,7 @@ class _Assigner:
         return [self._share(number, one) for number, one in enumerate(offers) if len(one.row)]
 
     def _offer(self, number: int) -> _Offer:
-        """Return what a table has of the wanted boxes, and count it."""
+        """Return the parts of the wanted boxes that a table has, and record them as its offers."""
         table = self.tables[number]
         want, row = self._matched(table)
         shape = self._of_table(table.shape, 1)
@@ -154,7 +154,7 @@ class _Assigner:
         if not inside.all():
             want, row = want[inside], row[inside]
             low, high = low[:, inside], high[:, inside]
-        # Those that are asked for: a box with elements lies in no others.
+        # Only boxes with elements are requested, and only they have offers.
         rank = np.searchsorted(self.asked, want)
         boxes = Boxes(rank, np.full(len(rank), number), low, high)
         self.cover.add(boxes)
@@ -213,7 +213,7 @@ class _Assigner:
         row = np.flatnonzero(name >= 0)
         want = name[row]
         if len(self.numbers) < len(self.wants):
-            # Several boxes of one tensor are wanted: each row once for each of them.
+            # Several boxes of one tensor are wanted: each row is needed once for each of them.
             order = np.argsort(self.name_of, kind="stable")
             count = np.bincount(self.name_of, minlength=len(self.numbers))
             begin, times = np.cumsum(count) - count, count[want]
@@ -229,7 +229,7 @@ class _Assigner:
         table = self.tables[number]
         new = self.first[0][want] < 0
         if new.any():
-            # Of several rows of one tensor the last stays; all are compared with it.
+            # Of several rows of one tensor the last one is kept; all are compared with it.
             self.whole[:, want[new]] = shape[:, row[new]]
             self.first[0][want[new]] = number
             self.first[1][want[new]] = row[new]

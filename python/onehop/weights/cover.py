@@ -22,9 +22,9 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Index = npt.NDArray[np.intp]
 
-# Of a replicated tensor smaller parts are not divided among its publishers, in bytes.
+# Bytes below which a replicated tensor is not divided among its publishers.
 _SMALLEST = 1 << 16
-# Of one tensor whose boxes overlap: where the boxes of all publishers cut it.
+# Limit of the cells of one tensor whose boxes overlap, cut at all publishers' edges.
 _MOST_CELLS = 1 << 20
 
 
@@ -107,7 +107,7 @@ class Cover:
         own = plain[boxes.want]
         rest = np.flatnonzero(~own)
         cells = _Cells(boxes.want, boxes.low, boxes.high, rest).grouped()
-        # Equal boxes are one cell now: what still does not add up has holes or other overlaps.
+        # Equal boxes are one cell now: a remaining mismatch means holes or partial overlaps.
         found[:] = 0
         first = cells.first
         np.add.at(found, cells.want[first], measure.of(cells.low[:, first], cells.high[:, first]))
@@ -159,7 +159,7 @@ class Cover:
         return whole.grouped()
 
     def _cut(self, want: int, low: I64, high: I64) -> tuple[Index, I64, I64]:
-        """Cut the boxes of one want at the edges of all; return for each part its box and place."""
+        """Cut the boxes of one want at the edges of all; return each part's box and place."""
         edges = [np.unique(np.concatenate([low[d], high[d]])) for d in range(len(low))]
         for d, edge in enumerate(edges):
             edges[d] = np.unique(np.concatenate([edge, [self.low[d, want], self.high[d, want]]]))
@@ -246,7 +246,7 @@ class _Cells:
         for side in (self.low, self.high):
             for row in side:
                 key = _random((key ^ row.astype(np.uint64)).view(np.int64), np.uint64(1))
-        # Wants in order; parts of one want by the random key, the same for equal parts.
+        # Wants in order; the parts of one want by a random key, equal for equal parts.
         order = np.lexsort((self.box, key, self.want))
         self.want, self.box = self.want[order], self.box[order]
         self.low, self.high = self.low[:, order], self.high[:, order]
@@ -273,13 +273,13 @@ def _shared(cells: _Cells, boxes: Boxes, itemsize: I64, load: I64, subscriber: s
     _, group, sizes = np.unique(who, return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
     members = np.split(order, np.cumsum(sizes)[:-1])
-    # Those with fewer publishers first: the others make up for what they cannot even out.
+    # Cells with fewer publishers first: the others even out the load afterwards.
     members.sort(key=lambda some: int(count[some[0]]))
     for some in members:
         width = int(count[some[0]])
         table = first[some][:, None] + np.arange(width)[None, :]
         owners = publisher[table[0]]
-        # A publisher that has the same part twice counts once.
+        # A publisher with the same part twice counts once.
         owners, columns = np.unique(owners, return_index=True)
         turn = zlib.crc32(subscriber.encode()) % len(owners)
         owners, columns = np.roll(owners, -turn), np.roll(columns, -turn)
@@ -301,7 +301,7 @@ def _level(load: I64, total: int) -> I64:
     """Return how to divide `total` bytes so that the loads become as equal as possible."""
     order = np.argsort(load, kind="stable")
     ordered = load[order]
-    # With the k least loaded: what raises all of them to the next one's load.
+    # The bytes that raise the k least loaded publishers to the load of the next one.
     steps = np.append(ordered[1:], np.iinfo(np.int64).max)
     below = np.cumsum(ordered)
     level = int(ordered[0])

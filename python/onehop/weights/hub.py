@@ -25,24 +25,25 @@ _log = logging.getLogger("onehop.weights")
 
 _LAYOUT = struct.Struct("<4sB3xQQQq")
 _MAGIC = b"OHW\x01"
-# Nobody signals on it: a request for it ends with the link, and never before.
+# This slot is never signalled: a request for it ends with the link, and never before.
 _WATCHED_SLOT = 62
-# The other side has room for all answers to what it has asked for: so long only if it is stopped.
+# The peer has room for the answers to all its questions: a send takes this long only if the peer is
+# stopped.
 _SEND_SECONDS = 1.0
 
 
 class Kind(IntEnum):
     """The kind of a message. docs/integrations/weights.md describes the protocol."""
 
-    LEASE = 1  # subscriber: lease me this version, or any (-1); text: its name
-    GRANT = 2  # publisher: you hold the lease of this version
-    REFUSE = 3  # publisher: no; value is my version, -1 without one that can be read
-    CONFIRM = 4  # subscriber: I have read all; take the lease back
-    RELEASED = 5  # publisher: taken back; value 1 if it held all the time
-    DROP = 6  # subscriber: take the lease back, I have given up
-    WAIT = 7  # subscriber: tell me of a version not below this one; text: its name
-    VERSION = 8  # publisher: this one can be read
-    GONE = 9  # hub: there is no publisher of this token here any more
+    LEASE = 1  # subscriber: request a lease of this version, or any (-1); text: its name
+    GRANT = 2  # publisher: grants the lease of this version
+    REFUSE = 3  # publisher: refuses; value is its version, -1 if none is readable
+    CONFIRM = 4  # subscriber: all bytes were read; return the lease
+    RELEASED = 5  # publisher: lease ended; value 1 if it was held throughout
+    DROP = 6  # subscriber: return the lease after giving up
+    WAIT = 7  # subscriber: notify me of a version not below this one; text: its name
+    VERSION = 8  # publisher: this version is readable
+    GONE = 9  # hub: this token has no publisher here any more
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Hub:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._own = threading.RLock()  # never held while something waits
+        self._own = threading.RLock()  # never held during a wait
         self._connecting = threading.Lock()
         self._handlers: dict[int, Handler] = {}
         self._links: dict[int, Link] = {}  # by the number of the peer
@@ -165,7 +166,7 @@ class Hub:
                 links, self._links = list(self._links.values()), {}
             if self._hubs.get(id(self.endpoint)) is self:
                 del self._hubs[id(self.endpoint)]
-            # Another hub of this endpoint begins only when this one takes nothing any more.
+            # Another hub of this endpoint may start only when this one receives nothing any more.
             self._wake()
             self._thread.join(2 * _SEND_SECONDS)
         for link in links:
@@ -216,7 +217,7 @@ class Hub:
                     _log.warning("leases of an endpoint end, for its thread does: %s", failure)
                 break
             except Exception:
-                # Whoever waits gets an error, and does not hang.
+                # Waiting callers get an error instead of hanging.
                 _log.exception("leases of an endpoint end, for its thread fails")
                 break
         self._closed = True
@@ -229,7 +230,8 @@ class Hub:
 
     def _collect(self) -> None:
         self._accept()
-        # First who has ended, then what has come: all that came over them is in it.
+        # Ended links first, then notifications: those that arrived over an ended link are all
+        # there.
         with self._own:
             ended = [(number, link) for number, link in self._links.items() if link.lost]
         for source, data in self.endpoint.notifications():
@@ -255,7 +257,7 @@ class Hub:
                 )
             return
         if link is None:
-            return  # it has ended: whoever sent it waits no longer
+            return  # the link has ended, so its sender does not wait any more
         with self._own:
             handler = self._handlers.get(message.target)
         if handler is not None:
@@ -264,7 +266,7 @@ class Hub:
             self.answer(link, Message(Kind.GONE, message.sender, message.target, message.request))
 
     def answer(self, link: Link, message: Message) -> None:
-        """Send a message to a side that may have ended."""
+        """Send a message to a peer that may have ended."""
         try:
             link.send(message)
         except onehop.Error as failure:

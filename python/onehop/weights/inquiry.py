@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A subscriber's questions to publishers, and the leases that it holds."""
+"""A subscriber's questions to publishers, and its leases."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Inquiries:
         except onehop.LinkError:
             question.lost = True
         except OnehopTimeoutError:
-            pass  # it is stopped: so the answer does not come
+            pass  # the publisher is stopped and will not answer
 
     def drop(self, target: Target, number: int) -> None:
         """Tell a publisher that a question, or the lease that it granted, has ended."""
@@ -149,7 +149,7 @@ class Inquiries:
                 self._changed.notify_all()
             elif message.kind == Kind.GRANT:
                 late = _Question(Target("", message.sender, link))
-        if late is not None:  # nobody waits for the lease any more
+        if late is not None:  # the subscriber has given up on this lease
             self.drop(late.target, message.request)
 
     def link_ended(self, link: Link) -> None:

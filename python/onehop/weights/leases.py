@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The publisher's side of the protocol: who may read its tensors, and which version."""
+"""The publisher's side of the protocol: the subscribers that may read, and their version."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from onehop.weights.table import NAME_MAX
 
 __all__ = ["ANY", "NONE", "LeaseBook"]
 
-ANY = -1  # a lease of whichever version there is
-NONE = -1  # no version that can be read
+ANY = -1  # a lease of the current version, whatever it is
+NONE = -1  # no readable version
 _Key = tuple[Link, int, int]  # link, subscriber's token, request
 
 
@@ -85,7 +85,7 @@ class LeaseBook:
             else:
                 self._writing = True
                 return
-        # Those that were refused meanwhile may have asked to be told.
+        # Subscribers that were refused meanwhile may wait for a version.
         self._tell()
         raise OnehopTimeoutError(Status.TIMEOUT, text)
 

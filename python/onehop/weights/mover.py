@@ -19,7 +19,7 @@ from onehop.weights.plan import Plan, Source
 
 __all__ = ["Mover"]
 
-# Threads that copy host memory, of one subscriber.
+# Limit of the threads with which one subscriber copies host memory.
 _MOST_COPIERS = 8
 
 
@@ -29,7 +29,7 @@ class Mover:
     def __init__(self, name: str) -> None:
         self._name = name
         self._copiers: ThreadPoolExecutor | None = None
-        # What was not waited for to its end, as after Ctrl-C: it may still write the tensors.
+        # Operations whose end was not awaited, as after Ctrl-C: they may still write the tensors.
         self._moving: list[Future[str]] = []
         self._doubts: list[Request] = []
 
@@ -49,7 +49,7 @@ class Mover:
         jobs: list[Callable[[], str]] = []
         for source in sources:
             if plan.on_gpu:
-                # Engines copy: posted by this thread, in the order of its stream.
+                # Copy engines move the bytes: this thread posts them, in the order of its stream.
                 jobs.append(self._posted(source, part, after, deadline))
             elif ahead or source is not sources[-1]:
                 move = self._pool().submit(self._move, source, part, after, deadline)
@@ -126,7 +126,7 @@ def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> di
     paths: dict[str, str] = {}
     gone: list[str] = []
     failures: list[BaseException] = []
-    # The last one is this thread's own: the others go on meanwhile.
+    # The last job runs on this thread; the others run concurrently.
     for source, job in zip(reversed(sources), reversed(jobs), strict=True):
         try:
             with gone_if_ended(source.publisher):

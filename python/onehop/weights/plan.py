@@ -21,7 +21,7 @@ from onehop.weights.tensors import Memory
 
 __all__ = ["Plan", "Source"]
 
-# Pieces that explain() lists of each publisher.
+# Pieces that explain() lists for each publisher.
 _SHOWN = 8
 
 

@@ -266,7 +266,7 @@ class Publisher:
         deadline = deadline or Deadline(self._timeout)
         self._mark = None
         while self._regions:
-            # Where the endpoint was closed it has let go of everything.
+            # A closed endpoint has released everything already.
             with contextlib.suppress(onehop.EndpointError):
                 self._regions[-1].deregister(deadline.left)
             self._regions.pop()

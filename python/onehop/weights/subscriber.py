@@ -90,7 +90,7 @@ class Pulling:
             raise OnehopTimeoutError(Status.TIMEOUT, msg) from None
 
     def __await__(self) -> Generator[Any, None, Pull]:
-        # A task that is cancelled leaves the pull: it writes the tensors until it has ended.
+        # A cancelled task does not cancel the pull, which writes the tensors until it has ended.
         return asyncio.shield(asyncio.wrap_future(self._future)).__await__()
 
 
@@ -138,7 +138,7 @@ class Subscriber:
         self._inquiries = Inquiries(name, secrets.randbits(64))
         self._hub = Hub.join(endpoint, self._inquiries.token, self._inquiries)
 
-    # ---- What is wanted
+    # ---- Wants
 
     def tensors(self) -> dict[str, Published]:
         """Return the tensors that the publishers have together, by name."""
@@ -371,7 +371,7 @@ class Subscriber:
                     pending.append(following)
                 yield part
         finally:
-            # The caller has stopped, or something failed: nothing goes on behind its back.
+            # The caller has stopped, or an error occurred: wait for the parts in flight.
             for finish in pending:
                 with contextlib.suppress(Gone, onehop.Error):
                     finish()

@@ -24,7 +24,7 @@ from onehop.errors import InvalidArgument, InvalidType
 
 __all__ = ["Memory", "Tensor", "describe", "gather"]
 
-# Of dtypes that numpy does not have, by the names that torch and ml_dtypes share.
+# Sizes of dtypes that numpy lacks, by the names that torch and ml_dtypes share.
 _SIZES = {
     "bfloat16": 2,
     "float8_e4m3fn": 1,
@@ -104,7 +104,7 @@ def _torch(name: str, tensor: Any) -> Tensor:
     kind = str(tensor.device.type)
     strided = str(tensor.layout) == "torch.strided"
     if not strided or kind not in ("cpu", "cuda") or tensor.is_quantized or _lazy(tensor):
-        # What registers it says why it cannot.
+        # Registration reports why it cannot use the tensor.
         return Tensor(tensor, shape, dtype, tensor.element_size(), kind == "cuda", None, id(tensor))
     if not tensor.is_contiguous():
         raise _not_contiguous(name)
@@ -118,7 +118,7 @@ def _current_stream(tensor: Any) -> int | None:
     torch = sys.modules.get("torch")
     if torch is None:
         return None
-    # 1 is the legacy default stream, which is torch's 0.
+    # 1 is the legacy default stream, which torch calls 0.
     return int(torch.cuda.current_stream(tensor.device).cuda_stream) or 1
 
 
@@ -132,7 +132,7 @@ def _cuda_array(name: str, array: Any) -> Tensor:
     dtype = str(getattr(array, "dtype", kind))
     if dtype not in _SIZES:
         dtype = kind.name
-    # Strides, masks and the like are looked at by what registers it.
+    # Registration checks strides, masks and the like.
     return Tensor(array, tuple(told["shape"]), dtype, kind.itemsize, True, None, id(array))
 
 
@@ -235,7 +235,7 @@ def gather(tensors: Sequence[Tensor]) -> Memory:
         offset[members] = [place - start for place in places]
         stream = functools.partial(_current_stream, first.owner)
         shown = bytes_at(start, size, on_device=first.device, stream=stream)
-        # Who holds the piece, as a request in flight does, holds the tensors.
+        # The piece keeps its tensors alive, as does any request in flight on it.
         shown.owners = [tensors[number].owner for number in members]
         pieces.append(shown)
         sizes.append(size)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnehopInitInfo", "OnehopUpdateInfo", "OnehopWeightTransferEngine"]
 
-# Tensors in a buffer begin at multiples of it, in bytes: for the widest loads of a GPU.
+# Alignment, in bytes, of tensors in a buffer: for the widest loads of a GPU.
 _ALIGNMENT = 256
 
 
@@ -130,7 +130,7 @@ class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpda
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Pull a version and load it. On a GPU, wait until the device has finished."""
         if self.device.type == "cpu":
-            # vLLM's own waits for an accelerator, which is not there.
+            # vLLM's implementation waits for an accelerator, which a CPU build does not have.
             self.receive_weights(self.parse_update_info(update_info))
         else:
             super().update_weights(update_info)
@@ -151,9 +151,9 @@ class OnehopWeightTransferEngine(WeightTransferEngine[OnehopInitInfo, OnehopUpda
         with disable_mtp_completeness_check(), torch.no_grad():
             for part in self._subscriber.pull_parts(update_info.version):
                 bucket = self._buckets[part]
-                # A call for each: some models make a list of all that they are given.
+                # One call per bucket: some models copy all that they are given into a list.
                 self.model.load_weights(iter(bucket.tensors))
-                # Its buffer is filled again by the bucket after the next.
+                # The bucket after the next one reuses its buffer.
                 if part + len(self._buffers) < len(self._buckets):
                     self._keep(self._buffers[bucket.buffer])
 

@@ -170,7 +170,8 @@ Child::Child(const std::string& role, const Settings& settings) {
   std::vector<std::string> texts;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    if (text.starts_with("GTEST_")) continue;  // our share of the tests, and our report
+    if (text.starts_with("GTEST_"))
+      continue;  // GoogleTest's sharding and report settings are the parent's
     if (settings.count(text.substr(0, text.find('='))) == 0) texts.push_back(text);
   }
   for (const auto& [key, value] : settings) texts.push_back(key + "=" + value);
@@ -183,7 +184,7 @@ Child::Child(const std::string& role, const Settings& settings) {
   char* arguments[] = {program.data(), flag.data(), name.data(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  // Out of the way first: a duplicate onto itself would stay close-on-exec.
+  // Moved to a high number first: a duplicate onto itself would stay close-on-exec.
   const int high = fcntl(ends[1], F_DUPFD_CLOEXEC, 64);
   posix_spawn_file_actions_adddup2(&actions, high, kChildSocket);
   if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments, environment.data()) != 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs: captures that fail, launches that end in an error, and how long things live.
+// Graphs: failed captures, launches that end in an error, and object lifetimes.
 //
 // Threading: one thread, but where a test starts another.
 #include <thread>
@@ -25,14 +25,14 @@ TEST_F(FakeGraphLife, AnUnjoinedForkIsRefused) {
   fill(streams_[1], memory_[1], 1);
   EXPECT_EQ(driver().capture_end(streams_[0], &graph), kUnjoined);
   EXPECT_EQ(graph, nullptr);
-  // Work behind the join.
+  // Work on the fork after the join.
   ASSERT_EQ(driver().capture_begin(streams_[0], kCaptureThreadLocal), kSuccess);
   order(streams_[0], streams_[1]);
   fill(streams_[1], memory_[1], 1);
   order(streams_[1], streams_[0]);
   fill(streams_[1], memory_[1], 1);
   EXPECT_EQ(driver().capture_end(streams_[0], &graph), kUnjoined);
-  // Both streams are free again.
+  // Both streams have left the capture.
   fill(streams_[0], memory_[0], 7);
   fill(streams_[1], memory_[1], 7);
   EXPECT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
@@ -111,7 +111,7 @@ TEST_F(FakeGraphLife, WhatIsGoneCannotBeUsed) {
   driver().counts(&counts);
   EXPECT_EQ(counts.graphs, 0u);
   EXPECT_EQ(counts.graph_execs, 1u);
-  // What was launched outlives its handle.
+  // A queued launch outlives its handle.
   ASSERT_EQ(driver().hold(streams_[0]), 0);
   EXPECT_EQ(driver().graph_launch(exec, streams_[0]), kSuccess);
   EXPECT_EQ(driver().graph_exec_destroy(exec), kSuccess);
@@ -136,7 +136,7 @@ TEST_F(FakeGraphLife, NodesAreOperationsAndLaunchesAreNot) {
   EXPECT_EQ(driver().calls("copy"), copies + 10);
 }
 
-// A graph of the work on a stream, in a process that ends with it.
+// Captures work on a stream into a graph that lives until the process ends.
 GraphExec record(Stream stream, const std::function<void()>& work) {
   Graph graph = nullptr;
   GraphExec exec = nullptr;
@@ -203,7 +203,7 @@ FAKE_ROLE(kill_a_replay) {
   EXPECT_EQ(driver().running(), 2u);
   EXPECT_EQ(driver().primary_release(0), kSuccess);
   EXPECT_EQ(driver().running(), 0u);
-  EXPECT_EQ(driver().calls("operation"), operations + 2);  // the third did not begin
+  EXPECT_EQ(driver().calls("operation"), operations + 2);  // the third did not start
   return 0;
 }
 
@@ -213,7 +213,7 @@ TEST(FakeProcess, KernelsOfAReplayAreKilledWithTheirContext) {
 }
 
 FAKE_ROLE(leave_in_a_replay) {
-  static const auto* const current = new Current;  // it is alive when we leave
+  static const auto* const current = new Current;  // must outlive this function
   EXPECT_NE(current->context(), nullptr);
   static const Spin* const kSpin = new Spin;
   static const Word* const kNever = new Word;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs: what a launch does, in which order, and what runs at once.
+// Graphs: effects, order and concurrency of a launch.
 //
 // Threading: one thread, but where a test starts another.
 #include <atomic>
@@ -12,7 +12,8 @@
 namespace fake_test {
 namespace {
 
-// In which what is not held would have happened; a slow one hides a fault, and makes none.
+// Time in which a stream that is not held would have finished; on a slow machine the test may miss
+// a fault, but never fails wrongly.
 constexpr std::chrono::milliseconds kWhile{20};
 
 using FakeGraphs = GraphTest;
@@ -38,7 +39,7 @@ TEST_F(FakeGraphs, AReplayTakesTheBytesOfItsTime) {
 }
 
 TEST_F(FakeGraphs, BranchesRunAtOnce) {
-  // Each of the kernels waits for the other to run.
+  // Each kernel waits for the other to run.
   const GraphExec exec = capture([&] {
     fill(streams_[0], go_.address(), 0, 8);
     fill(streams_[0], runs_.address(), 0, 8);
@@ -127,7 +128,7 @@ TEST_F(FakeGraphs, ALaunchIsOneOperationOfItsStream) {
   fill(streams_[0], memory_[0], 2);
   std::this_thread::sleep_for(kWhile);
   EXPECT_EQ(driver().stream_query(streams_[0]), kNotReady);
-  EXPECT_EQ(driver().stream_query(streams_[1]), kSuccess);  // it only recorded
+  EXPECT_EQ(driver().stream_query(streams_[1]), kSuccess);  // the capture ran nothing
   EXPECT_EQ(peek(memory_[1], kSize), std::vector<char>(kSize));
   ASSERT_EQ(driver().release(streams_[0]), 0);
   ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
@@ -143,7 +144,7 @@ TEST_F(FakeGraphs, LaunchesOfOneDoNotOverlap) {
   ASSERT_EQ(driver().graph_launch(exec, streams_[0]), kSuccess);
   ASSERT_EQ(driver().graph_launch(exec, streams_[1]), kSuccess);
   std::this_thread::sleep_for(kWhile);
-  EXPECT_FALSE(runs_.is_set());  // the later one does not pass the other
+  EXPECT_FALSE(runs_.is_set());  // the later launch does not overtake the earlier one
   ASSERT_EQ(driver().release(streams_[0]), 0);
   ASSERT_TRUE(eventually([&] { return runs_.is_set(); }));
   std::this_thread::sleep_for(kWhile);

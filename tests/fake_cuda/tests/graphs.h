@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of graphs: streams, memory, and captures of them.
+// Fixture for tests of graphs: streams, memory, and captures.
 //
 // Threading: one thread.
 #pragma once
@@ -39,7 +39,8 @@ class GraphTest : public ::testing::Test {
     EXPECT_EQ(driver().running(), 0u);
   }
 
-  // What the work does with streams_[0], and streams that it forks; lives as long as the test.
+  // Captures `work` on streams_[0], and on streams forked from it; the graph lives as long as the
+  // test.
   GraphExec capture(const std::function<void()>& work) {
     Graph graph = nullptr;
     GraphExec exec = nullptr;
@@ -51,7 +52,7 @@ class GraphTest : public ::testing::Test {
     execs_.push_back(exec);
     return exec;
   }
-  // From here on, `after` comes after what `before` has got.
+  // Makes `after` wait for the work enqueued on `before` so far.
   void order(Stream before, Stream after) {
     EXPECT_EQ(driver().event_record(event_, before), kSuccess);
     EXPECT_EQ(driver().stream_wait_event(after, event_, 0), kSuccess);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels whose process or context ends, which fail, or which block nothing.
+// Kernels whose process or context ends, kernels that fail, and kernels that block nothing.
 //
-// Threading: one thread, and one for a call that is to be blocked.
+// Threading: one thread, plus one for each blocked call.
 #include <atomic>
 #include <thread>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kSize = 1 << 16;
 
-// Starts a kernel that nobody ends; its memory is the process's.
+// Starts a kernel that ends only by its limit; its memory lives as long as the process.
 void start_for(uint64_t limit_ns) {
   static const Spin* const kSpin = new Spin;
   static const Word* const kNever = new Word;
@@ -25,7 +25,7 @@ void start_for(uint64_t limit_ns) {
 }
 
 FAKE_ROLE(leave_with_a_kernel) {
-  static const auto* const current = new Current;  // it is alive when we leave
+  static const auto* const current = new Current;  // must outlive this function
   EXPECT_NE(current->context(), nullptr);
   start_for(0);
   return 0;
@@ -74,8 +74,8 @@ FAKE_ROLE(block_nothing) {
   return 0;
 }
 
-// A stream stands at a word, and what another thread enqueues, though on another stream, comes
-// behind the first launch of a kernel: the word is all that lets them go on.
+// A stream waits for a word, a first launch waits for that stream, and another thread's enqueue, on
+// a different stream, waits for the launch: only setting the word releases them.
 FAKE_ROLE(launch_first_behind_a_stream) {
   static const auto* const current = new Current;
   static const Spin* const kSpin = new Spin;
@@ -102,12 +102,12 @@ FAKE_ROLE(launch_first_behind_a_stream) {
   });
   EXPECT_FALSE(soon([&] { return launched != -1 || copied != -1; }));
   go.set();
-  EXPECT_EQ(driver().stream_synchronize(streams[0]), kSuccess);  // needs no lock
+  EXPECT_EQ(driver().stream_synchronize(streams[0]), kSuccess);  // takes no launch lock
   launch.join();
   copy.join();
   EXPECT_EQ(launched, kSuccess);
   EXPECT_EQ(copied, kSuccess);
-  // One that is loaded waits for nothing.
+  // Launching a loaded function waits for nothing.
   Word last;
   EXPECT_EQ(driver().stream_wait64(streams[0], last.address(), 1, kStreamWaitAtLeast), kSuccess);
   EXPECT_EQ(kSpin->launch(streams[1], {at_once.address(), 0, kLimitNs}), kSuccess);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels: they run at once, and what a running one blocks and lets pass.
+// Kernels: they run concurrently; which calls a running one blocks, and which it does not.
 //
-// Threading: one thread, and one for each call that is to be blocked.
+// Threading: one thread, plus one for each blocked call.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -41,7 +41,7 @@ class FakeKernels : public ::testing::Test {
     ASSERT_TRUE(eventually([&] { return runs_.is_set(); }));
     ASSERT_EQ(driver().running(), 1u);
   }
-  // The call stands until the kernel leaves.
+  // The call blocks until the kernel ends.
   void expect_blocked(const std::function<Code()>& call) {
     start();
     std::atomic<int> code{-1};
@@ -90,7 +90,7 @@ TEST_F(FakeKernels, ASpinningOneIsReadyWhenItsWordIsSetOrItsTimeIsOver) {
   EXPECT_EQ(driver().stream_query(streams_[0]), kNotReady);
   go_.set();
   EXPECT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
-  // Device memory, by another stream; and one that nobody ends.
+  // A word in device memory, written by another stream; and a kernel that only its limit ends.
   ASSERT_EQ(spin_.launch(streams_[0], {memory_, 0, kLimitNs}), kSuccess);
   ASSERT_TRUE(eventually([&] { return driver().running() == 1; }));
   ASSERT_EQ(driver().stream_write64(streams_[1], memory_, 1, kStreamWriteDefault), kSuccess);
@@ -167,14 +167,14 @@ TEST_F(FakeKernels, LetAllElsePass) {
   ASSERT_EQ(driver().alloc_async(&pooled, kSize, stream), kSuccess);
   ASSERT_EQ(driver().free_async(pooled, stream), kSuccess);
   ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
-  // A warm launch.
+  // A launch of a loaded function.
   ASSERT_EQ(other.launch(streams_[1], {also_go_.address(), also_runs_.address(), kLimitNs}),
             kSuccess);
   ASSERT_EQ(driver().stream_synchronize(streams_[1]), kSuccess);
   EXPECT_TRUE(also_runs_.is_set());
   ASSERT_EQ(driver().event_destroy(event), kSuccess);
   ASSERT_EQ(driver().stream_destroy(stream), kSuccess);
-  EXPECT_EQ(driver().running(), 1u);  // all the while
+  EXPECT_EQ(driver().running(), 1u);  // throughout
   EXPECT_EQ(driver().calls("cuLaunchKernel"), launches + 2);
   go_.set();
   EXPECT_EQ(driver().host_unregister(there.data()), kSuccess);
@@ -207,7 +207,8 @@ TEST_F(FakeKernels, BlockNothingOnAnotherDeviceNorWhileTheyAreQueued) {
 TEST_F(FakeKernels, BlockUntilNoneRunsForAMoment) {
   Spin other;
   also_go_.set();
-  ASSERT_EQ(other.launch(streams_[1], {also_go_.address(), 0, kLimitNs}), kSuccess);  // warm
+  ASSERT_EQ(other.launch(streams_[1], {also_go_.address(), 0, kLimitNs}),
+            kSuccess);  // a loaded function
   ASSERT_EQ(driver().stream_synchronize(streams_[1]), kSuccess);
   Word last_go;
   Word last_runs;
@@ -215,7 +216,8 @@ TEST_F(FakeKernels, BlockUntilNoneRunsForAMoment) {
   std::atomic<int> code{-1};
   std::thread thread([&] { code = in_context([&] { return driver().memory_free(memory_); }); });
   EXPECT_TRUE(eventually([&] { return driver().blocked() == 1; }));
-  // One that began before the other left keeps the call standing; one that began after does not.
+  // A kernel that began before the other ended keeps blocking the call; one that begins later does
+  // not.
   EXPECT_EQ(other.launch(streams_[1], {last_runs.address(), also_runs_.address(), kLimitNs}),
             kSuccess);
   EXPECT_TRUE(eventually([&] { return also_runs_.is_set(); }));

@@ -16,7 +16,7 @@ class FakeLaunch : public GraphTest {
     const LaunchConfig config{
         grid, 1, 1, 32, 1, 1, 0, streams_[0], attributes.data(), unsigned(attributes.size())};
     const Code code = driver().launch_kernel_ex(&config, spin_.function(), arguments, nullptr);
-    args = {};  // was read
+    args = {};  // the launch has read it
     return code;
   }
   static LaunchAttribute domain(int which) {
@@ -50,7 +50,7 @@ TEST_F(FakeLaunch, AttributesThatAreKnownAreTaken) {
 
 TEST_F(FakeLaunch, OthersAreRefused) {
   LaunchAttribute unknown{};
-  unknown.id = 3;  // is of streams
+  unknown.id = 3;  // an attribute of streams only
   EXPECT_EQ(launch({unknown}), kInvalidValue);
   EXPECT_EQ(launch({domain(kMemSyncDomainRemote), unknown}), kInvalidValue);
   EXPECT_EQ(launch({domain(2)}), kInvalidValue);

@@ -13,7 +13,7 @@
 
 namespace {
 
-// Roles check with EXPECT, which needs a test around it.
+// Roles use EXPECT, which needs an enclosing test.
 class RoleTest : public ::testing::Test {
  public:
   explicit RoleTest(const char* role) : role_(role) {}
@@ -23,7 +23,7 @@ class RoleTest : public ::testing::Test {
   const char* role_;
 };
 
-// A child says only what failed.
+// A child prints only its failures.
 class Failures : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (!result.failed()) return;
@@ -35,7 +35,7 @@ class Failures : public ::testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int count, char** arguments) {
-  alarm(240);  // nothing here may wait for ever
+  alarm(240);  // watchdog
   if (count == 3 && strcmp(arguments[1], "--child") == 0) {
     const char* role = arguments[2];
     ::testing::RegisterTest("Child", role, nullptr, nullptr, __FILE__, __LINE__,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of one process: kinds, attributes, what the CPU may touch, VMM, registered memory.
+// Memory of one process: kinds, attributes, CPU access, VMM, registered memory.
 //
 // Threading: one thread.
 #include <signal.h>
@@ -104,7 +104,7 @@ TEST(FakeMemory, VmmMapsChunksIntoOneReservation) {
     ASSERT_EQ(driver().vmm_map(base + static_cast<size_t>(i) * kChunk, kChunk, 0, handles[i], 0),
               kSuccess);
   }
-  EXPECT_EQ(driver().vmm_map(base, kChunk, 0, handles[0], 0), kInvalidValue);  // taken
+  EXPECT_EQ(driver().vmm_map(base, kChunk, 0, handles[0], 0), kInvalidValue);  // already mapped
   const AccessDesc access{{kLocationDevice, 0}, kAccessReadWrite};
   EXPECT_EQ(driver().vmm_set_access(base, 3 * kChunk, &access, 1), kInvalidValue);  // a gap
   ASSERT_EQ(driver().vmm_set_access(base, 2 * kChunk, &access, 1), kSuccess);
@@ -116,12 +116,12 @@ TEST(FakeMemory, VmmMapsChunksIntoOneReservation) {
   EXPECT_EQ(attribute<uint64_t>(kAttributeAllowedHandleTypes, second), 1u);
   EXPECT_EQ(attribute<unsigned>(kAttributeLegacyIpcCapable, second), 0u);
   EXPECT_NE(buffer_id(base), buffer_id(second));
-  const auto bytes = pattern(10000, 2);  // over the seam
+  const auto bytes = pattern(10000, 2);  // across the mappings
   ASSERT_EQ(driver().memcpy_sync(base + kChunk - 5000, reinterpret_cast<DevicePtr>(bytes.data()),
                                  bytes.size()),
             kSuccess);
   EXPECT_EQ(peek(base + kChunk - 5000, bytes.size()), bytes);
-  // Mapped again, the bytes are the same and the id is not.
+  // A new mapping shows the same bytes with a new id.
   const uint64_t id = buffer_id(base);
   const auto before = peek(base, kChunk);
   ASSERT_EQ(driver().vmm_unmap(base, kChunk), kSuccess);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices, contexts, visibility, settings; fork; and nothing left at the end.
+// Devices, contexts, visibility, settings, fork, and leaks at exit.
 //
 // Threading: one thread.
 #include <signal.h>
@@ -189,7 +189,7 @@ FAKE_ROLE(leave_with_work) {
   EXPECT_EQ(driver().hold(stream), 0);
   EXPECT_EQ(driver().memset8_async(memory, 1, 100, stream), kSuccess);
   Context context = nullptr;
-  EXPECT_EQ(driver().primary_retain(&context, 0), kSuccess);  // it is alive when we leave
+  EXPECT_EQ(driver().primary_retain(&context, 0), kSuccess);  // must outlive this function
   return 0;
 }
 

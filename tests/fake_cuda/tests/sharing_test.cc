@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory between two processes: legacy handles, VMM, pools; who holds a device's memory.
+// Memory shared by two processes: legacy handles, VMM, pools; accounting of a device's memory.
 //
 // Threading: one thread in each process.
 #include <unistd.h>
@@ -34,7 +34,7 @@ uint64_t attribute(int which, DevicePtr address) {
   return value;
 }
 
-// Copies memory that it has imported, checks it, and writes seed 12 back.
+// Copies from imported memory, checks the bytes, and writes seed 12 back.
 void exchange(DevicePtr import, size_t size) {
   DevicePtr local = 0;
   EXPECT_EQ(driver().memory_alloc(&local, size), kSuccess);
@@ -82,7 +82,7 @@ TEST(FakeSharing, ALegacyHandleReachesTheBytesAndAFreeGivesNothingBackBefore) {
   EXPECT_LT(with_it, before);
   poke(memory, pattern(kSize, 11));
   IpcHandle handle;
-  ASSERT_EQ(driver().ipc_export(&handle, memory + 1000), kSuccess);  // of the whole allocation
+  ASSERT_EQ(driver().ipc_export(&handle, memory + 1000), kSuccess);  // exports the whole allocation
   DevicePtr own = 0;
   EXPECT_EQ(driver().ipc_open(&own, handle, kIpcLazyPeerAccess), kInvalidContext);
   Child child("open_legacy");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels of an application, for tests: they wait for words.
+// Application kernels for tests: they wait for words.
 //
-// Threading: a Word: any thread; a Spin: one.
+// Threading: Word: any thread; Spin: one thread.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@
 
 namespace fake_test {
 
-// Of a kernel that a test does not end: far above what a test takes, below the run's watchdog.
+// Limit of a kernel that the test does not end: far longer than a test, shorter than the watchdog.
 constexpr uint64_t kLimitNs = 30'000'000'000;
 
-// Waits up to 30 s, which no test asserts.
+// Waits up to 30 s; no test asserts the time.
 inline bool eventually(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {
@@ -27,7 +27,7 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// Whether it comes true within 50 ms: for what must not.
+// Whether the condition becomes true within 50 ms: for conditions that must stay false.
 inline bool soon(const std::function<bool()>& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   while (!condition()) {
@@ -37,7 +37,7 @@ inline bool soon(const std::function<bool()>& condition) {
   return true;
 }
 
-// A word of pinned host memory that kernels see.
+// A word of pinned host memory that kernels can access.
 class Word {
  public:
   Word() {
@@ -59,7 +59,7 @@ class Word {
   DevicePtr address_ = 0;
 };
 
-// fake_spin in a module of its own: its first launch is a first one.
+// fake_spin in its own module, so that its first launch loads the function.
 class Spin {
  public:
   Spin() {
@@ -75,7 +75,7 @@ class Spin {
     void* arguments[] = {&copy};
     const Code code =
         driver().launch_kernel(function_, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr);
-    copy = {};  // was read
+    copy = {};  // the launch has read it
     return code;
   }
 

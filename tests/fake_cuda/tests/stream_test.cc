@@ -15,8 +15,8 @@ namespace fake_test {
 namespace {
 
 constexpr size_t kSize = 100000;
-// In which a stream that is not held would have done its work; a slow one hides a fault, and makes
-// none.
+// Time in which a stream that is not held would have finished; on a slow machine the test may miss
+// a fault, but never fails wrongly.
 constexpr std::chrono::milliseconds kWhile{20};
 
 class FakeStream : public ::testing::Test {
@@ -59,7 +59,7 @@ TEST_F(FakeStream, CopiesHappenLaterAndInOrder) {
   EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize, 7));
 }
 
-// ThreadSanitizer would call it a race: what kernels do to a word is atomic, too.
+// Word accesses by kernels are atomic; otherwise ThreadSanitizer would report a race.
 TEST_F(FakeStream, ACopyOfAWordSeesOneThatIsWrittenMeanwhileWhole) {
   constexpr uint64_t kRounds = 1'000;
   for (uint64_t round = 1; round <= kRounds; ++round) {
@@ -85,7 +85,7 @@ TEST_F(FakeStream, TheLegacyStreamAndBlockingStreamsFollowEachOther) {
     ASSERT_EQ(driver().memcpy_async(two_, one_, kSize, nullptr), kSuccess);
     std::this_thread::sleep_for(kWhile);
     EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
-    ASSERT_EQ(driver().memset8_async(one_, 8, kSize, stream), kSuccess);  // behind that copy
+    ASSERT_EQ(driver().memset8_async(one_, 8, kSize, stream), kSuccess);  // after that copy
     ASSERT_EQ(driver().release(stream), 0);
     ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
     EXPECT_EQ(peek(two_, kSize), std::vector<char>(kSize, 7));
@@ -137,7 +137,8 @@ TEST_F(FakeStream, EventsTellTheTimeBetweenThem) {
   ASSERT_EQ(driver().event_elapsed(&ms, marks[0], marks[1]), kSuccess);
   EXPECT_GE(ms, 20);
   ASSERT_EQ(driver().event_record(event_, streams_[0]), kSuccess);
-  EXPECT_EQ(driver().event_elapsed(&ms, marks[0], event_), kInvalidHandle);  // has no time
+  EXPECT_EQ(driver().event_elapsed(&ms, marks[0], event_),
+            kInvalidHandle);  // created without timing
   for (Event mark : marks) EXPECT_EQ(driver().event_destroy(mark), kSuccess);
 }
 
@@ -174,7 +175,7 @@ TEST_F(FakeStream, AnEventBehindAContextIsBehindAllOfItsStreams) {
   ASSERT_EQ(driver().stream_create(&gone, kStreamNonBlocking), kSuccess);
   ASSERT_EQ(driver().hold(streams_[0]), 0);
   driver().hold_all();
-  DevicePtr to = one_;  // a part for each, since they run side by side
+  DevicePtr to = one_;  // disjoint parts, since the streams run concurrently
   constexpr size_t kPart = kSize / 4;
   for (Stream stream : {streams_[0], gone, Stream(nullptr)}) {
     ASSERT_EQ(driver().memset8_async(to, 7, kPart, stream), kSuccess);
@@ -182,7 +183,8 @@ TEST_F(FakeStream, AnEventBehindAContextIsBehindAllOfItsStreams) {
   }
   ASSERT_EQ(driver().stream_destroy(gone), kSuccess);
   ASSERT_EQ(driver().context_record(current_.context(), event_), kSuccess);
-  ASSERT_EQ(driver().memset8_async(to, 8, kPart, streams_[1]), kSuccess);  // not of it
+  ASSERT_EQ(driver().memset8_async(to, 8, kPart, streams_[1]),
+            kSuccess);  // not part of the context's record
   ASSERT_EQ(driver().hold(streams_[1]), 0);
   driver().release_all();
   ASSERT_EQ(driver().stream_synchronize(nullptr), kSuccess);
@@ -193,7 +195,7 @@ TEST_F(FakeStream, AnEventBehindAContextIsBehindAllOfItsStreams) {
   EXPECT_EQ(driver().stream_query(streams_[1]), kNotReady);
   ASSERT_EQ(driver().release(streams_[1]), 0);
   ASSERT_EQ(driver().stream_synchronize(streams_[1]), kSuccess);
-  // It spoils captures.
+  // It invalidates captures.
   Graph graph = nullptr;
   ASSERT_EQ(driver().capture_begin(streams_[0], kCaptureRelaxed), kSuccess);
   EXPECT_EQ(driver().context_record(current_.context(), event_), kStreamCaptureUnsupported);
@@ -258,7 +260,8 @@ TEST_F(FakeStream, AStreamWaitsForAWord) {
     const uint64_t value = 2 * round;
     ASSERT_EQ(driver().stream_wait64(streams_[0], word, value, kStreamWaitAtLeast), kSuccess);
     ASSERT_EQ(driver().memcpy_async(one_, data, sizeof(page->data), streams_[0]), kSuccess);
-    // One less is not enough, one more is. What was written before the word is seen behind it.
+    // A smaller value does not satisfy the wait, a larger one does. Earlier writes are visible
+    // after it.
     page->word.store(value - 1);
     EXPECT_EQ(driver().stream_query(streams_[0]), kNotReady);
     const auto bytes = pattern(sizeof(page->data), static_cast<unsigned>(round));
@@ -267,7 +270,7 @@ TEST_F(FakeStream, AStreamWaitsForAWord) {
     ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
     ASSERT_EQ(peek(one_, bytes.size()), bytes) << round;
   }
-  // Another stream may write it, in memory of the device.
+  // Another stream may write the word, in device memory.
   poke(two_, std::vector<char>(8));
   ASSERT_EQ(driver().stream_wait64(streams_[0], two_, 7, kStreamWaitAtLeast), kSuccess);
   ASSERT_EQ(driver().memset8_async(one_, 9, kSize, streams_[0]), kSuccess);
@@ -275,7 +278,7 @@ TEST_F(FakeStream, AStreamWaitsForAWord) {
   ASSERT_EQ(driver().stream_write64(streams_[1], two_, 7, kStreamWriteDefault), kSuccess);
   ASSERT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
   EXPECT_EQ(peek(one_, kSize), std::vector<char>(kSize, 9));
-  // Only what onehop uses is there.
+  // Only the flags that onehop uses are supported.
   EXPECT_EQ(driver().stream_wait64(streams_[0], word + 4, 1, kStreamWaitAtLeast), kInvalidValue);
   EXPECT_EQ(driver().stream_wait64(streams_[0], 0, 1, kStreamWaitAtLeast), kInvalidValue);
   EXPECT_EQ(driver().stream_wait64(streams_[0], word, 1, 1), kInvalidValue);
@@ -307,7 +310,7 @@ TEST_F(FakeStream, CapturedWorkDoesNotRunAndUnsafeCallsEndTheCapture) {
   ASSERT_EQ(driver().exchange_capture_mode(&mode), kSuccess);
   EXPECT_EQ(mode, kCaptureGlobal);
   DevicePtr memory = 0;
-  EXPECT_EQ(driver().memory_alloc(&memory, 100), kSuccess);  // relaxed: passes
+  EXPECT_EQ(driver().memory_alloc(&memory, 100), kSuccess);  // allowed in relaxed mode
   EXPECT_EQ(driver().memory_free(memory), kSuccess);
   ASSERT_EQ(driver().exchange_capture_mode(&mode), kSuccess);
   ASSERT_EQ(driver().stream_is_capturing(streams_[0], &status), kSuccess);
@@ -316,7 +319,7 @@ TEST_F(FakeStream, CapturedWorkDoesNotRunAndUnsafeCallsEndTheCapture) {
   ASSERT_EQ(driver().stream_is_capturing(streams_[0], &status), kSuccess);
   EXPECT_EQ(status, 2);
   EXPECT_EQ(driver().capture_end(streams_[0], &graph), 901);
-  // And one that nothing disturbs.
+  // A capture that nothing invalidates.
   ASSERT_EQ(driver().capture_begin(streams_[0], kCaptureThreadLocal), kSuccess);
   std::thread([&] {
     EXPECT_EQ(driver().context_push(current_.context()), kSuccess);
@@ -341,7 +344,7 @@ FAKE_ROLE(sticky_error) {
   EXPECT_EQ(driver().stream_synchronize(stream), kIllegalAddress);
   EXPECT_EQ(driver().stream_query(stream), kIllegalAddress);
   EXPECT_EQ(driver().memory_alloc(&freed, 10), kIllegalAddress);
-  Current other(1);  // is well
+  Current other(1);  // unaffected
   EXPECT_EQ(driver().memory_alloc(&freed, 10), kSuccess);
   return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the fake driver's tests: its entry points, and child processes that play a role.
+// Support for the fake driver's tests: its entry points, and child processes that play a role.
 //
-// Threading: one thread, but for the driver's table.
+// Threading: one thread, except driver(): any thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,16 +40,16 @@ struct Driver {
   decltype(&fake_cuda_blocked) blocked = nullptr;
   decltype(&fake_cuda_delay) delay = nullptr;
 };
-// Loaded at the first call, and all of it is there.
+// Loaded at the first call; every entry point must exist.
 const Driver& driver();
 
-// The first `size` bytes that `seed` makes.
+// Returns the first `size` bytes of the sequence given by `seed`.
 std::vector<char> pattern(size_t size, unsigned seed);
 std::vector<char> peek(DevicePtr address, size_t size);
 void poke(DevicePtr address, const std::vector<char>& bytes);
 size_t free_memory();
 
-// A retained, current context of a device; undone at the end.
+// Retains a device's primary context and makes it current; undone at destruction.
 class Current {
  public:
   explicit Current(Device device = 0);
@@ -71,9 +71,9 @@ struct Message {
   std::vector<int> fds;  // at most 8
 };
 void send(int socket, const Message& message);
-Message receive(int socket);  // ends the process when the other side is gone
+Message receive(int socket);  // ends the process when the peer has closed the socket
 
-using Settings = std::map<std::string, std::string>;  // of the environment
+using Settings = std::map<std::string, std::string>;  // environment variables
 
 // A process of this binary that plays a role.
 class Child {
@@ -85,7 +85,7 @@ class Child {
   void send(const Message& message) { fake_test::send(socket_, message); }
   Message receive() { return fake_test::receive(socket_); }
   void kill();
-  // Exit status, or minus the signal.
+  // Returns the exit status, or the negated signal number.
   int wait();
 
  private:
@@ -94,7 +94,7 @@ class Child {
 };
 
 using Role = int (*)(int socket);
-// Defines a role; its failed checks make the child exit with 1.
+// Defines a role; a failed check makes the child exit with 1.
 struct AddRole {
   AddRole(const char* name, Role role);
 };
@@ -102,7 +102,7 @@ struct AddRole {
   static int role_##name(int socket);                                \
   static const ::fake_test::AddRole kAdd_##name(#name, role_##name); \
   static int role_##name([[maybe_unused]] int socket)
-// Fails the run if objects are left at its end.
+// Fails the run if driver objects are left at its end.
 ::testing::Environment* new_leak_check();
 int play(const std::string& role, int socket);
 
