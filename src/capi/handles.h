@@ -168,6 +168,11 @@ inline void release(Request* request) {
   // The endpoint may go with this last handle.
   if (request->endpoint->is_of_this_process()) request->endpoint->requests().release(request);
 }
+// Of calls that a closed endpoint answers, too. In a child of fork() the endpoint's locks may be
+// held by no thread, and its descriptors may be others'.
+inline Status why_forked(const Endpoint& endpoint) {
+  return endpoint.is_of_this_process() ? Status() : endpoint.why_unusable();
+}
 // Why a request cannot be waited for. An endpoint that is being closed ends it: it is in progress
 // until then.
 inline Status why_no_wait(const Request& request) {

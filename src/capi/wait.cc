@@ -219,6 +219,7 @@ oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests, s
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(count);
   if (*count > 0) OH_CHECK_ARGUMENT(requests);
+  OH_REPORT_IF_ERROR(why_forked(*endpoint->endpoint));
   Completions& completions = endpoint->endpoint->requests().completions();
   completions.listed().clear();  // before the look: what ends in between makes it readable again
   *count = completions.pool().take_ended({reinterpret_cast<Request**>(requests), *count});
