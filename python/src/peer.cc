@@ -213,7 +213,7 @@ void bind_peer(nb::module_& module) {
       .def("__repr__", [](PyPeer& self) {
         std::string rank = self.link->rank < 0 ? "" : " rank " + std::to_string(self.link->rank);
         return to_text("<onehop.Peer " + std::to_string(self.link->id) + rank + " " +
-                       self.link->peer->info().label + ">");
+                       self.link->label + ">");
       });
 }
 

@@ -59,6 +59,7 @@ std::shared_ptr<Link> Link::of(std::shared_ptr<Context> context, Peer peer) {
   oh_peer_info info = peer.info();
   link->id = info.id;
   link->rank = info.rank;
+  link->label = info.label;
   link->context = std::move(context);
   link->peer = Owned<Peer>(std::move(peer));
   return link;

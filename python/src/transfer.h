@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "request.h"
 
@@ -15,6 +16,7 @@ struct Link : std::enable_shared_from_this<Link> {
   Owned<Peer> peer;
   uint64_t id = 0;
   int64_t rank = -1;
+  std::string label;
 
   static std::shared_ptr<Link> of(std::shared_ptr<Context> context, Peer peer);
   oh_peer* get() const { return peer->get(); }

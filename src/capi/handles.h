@@ -168,6 +168,11 @@ inline void release(Request* request) {
   // The last request may destroy the endpoint here.
   if (request->endpoint->is_of_this_process()) request->endpoint->requests().release(request);
 }
+// Fails in a child of fork(): there the endpoint's locks may be held by no thread, and its
+// descriptors may be another owner's. For calls that a closed endpoint answers too.
+inline Status why_forked(const Endpoint& endpoint) {
+  return endpoint.is_of_this_process() ? Status() : endpoint.why_unusable();
+}
 // Returns the error of a wait on an unusable endpoint. A request of an endpoint that is being
 // closed is still in progress: close() ends it.
 inline Status why_no_wait(const Request& request) {

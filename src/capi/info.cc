@@ -63,6 +63,7 @@ oh_status oh_transport_get(size_t index, oh_transport_info* info) {
 oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(info);
+  OH_REPORT_IF_ERROR(why_forked(*peer->endpoint));
   LinkFacts facts = peer->peer->facts();
   oh_peer_info value{};
   value.id = peer->peer->link().id;
@@ -81,6 +82,7 @@ oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info) {
 oh_status oh_peer_get_path(oh_peer* peer, size_t index, oh_path_row* row) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(row);
+  OH_REPORT_IF_ERROR(why_forked(*peer->endpoint));
   thread_local std::vector<PathRow> rows;
   rows = explain(peer->peer->facts_of_gpus());
   if (index >= rows.size()) {
@@ -102,6 +104,7 @@ oh_status oh_peer_get_path(oh_peer* peer, size_t index, oh_path_row* row) {
 oh_status oh_peer_get_stats(oh_peer* peer, oh_peer_stats* stats) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(stats);
+  OH_REPORT_IF_ERROR(why_forked(*peer->endpoint));
   Stats found = peer->peer->stats();
   oh_peer_stats value{};
   for (size_t path = 0; path < OH_PATH_COUNT; ++path) {
@@ -132,6 +135,7 @@ oh_status oh_endpoint_get_pool(oh_endpoint* endpoint, oh_pool pool, oh_pool_stat
     return report(error(OH_ERR_INVALID, "there is no pool %d", static_cast<int>(pool)));
   }
   Endpoint& of = *endpoint->endpoint;
+  OH_REPORT_IF_ERROR(why_forked(of));
   const PoolStats found =
       pool == OH_POOL_STAGING ? of.device().staging_stats() : of.ucx().pipeline_stats();
   oh_pool_stats value{};

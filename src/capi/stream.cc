@@ -306,6 +306,7 @@ oh_status oh_peer_reset_lane(oh_peer* peer, uint32_t lane, int64_t timeout_ns) {
 oh_status oh_peer_get_stream_info(oh_peer* peer, oh_stream_info* info) {
   OH_CHECK_ARGUMENT(peer);
   OH_CHECK_ARGUMENT(info);
+  OH_REPORT_IF_ERROR(why_forked(*peer->endpoint));
   thread_local std::string why;
   thread_local std::string why_no_kernels;
   StreamLink& stream = peer->peer->stream();

@@ -219,6 +219,7 @@ oh_status oh_endpoint_take_ended(oh_endpoint* endpoint, oh_request** requests, s
   OH_CHECK_ARGUMENT(endpoint);
   OH_CHECK_ARGUMENT(count);
   if (*count > 0) OH_CHECK_ARGUMENT(requests);
+  OH_REPORT_IF_ERROR(why_forked(*endpoint->endpoint));
   Completions& completions = endpoint->endpoint->requests().completions();
   // Clear before reading the list: a request that ends in between makes it readable again.
   completions.listed().clear();

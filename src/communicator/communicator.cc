@@ -125,6 +125,9 @@ void Communicator::greet_all(Deadline deadline) {
 Communicator::~Communicator() { close(); }
 
 void Communicator::close() {
+  // A child of fork() has no watcher that would stop the server, and perhaps a lock that no thread
+  // releases.
+  if (endpoint_ && !endpoint_->is_of_this_process()) return;
   __atomic_store_n(&closing_, 1, __ATOMIC_RELEASE);  // pairs with Deadline::cancelled()
   {
     MutexLock lock(mutex_);

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "endpoint/endpoint.h"
+#include "platform/cuda/topology.h"
 #include "platform/os/os.h"
 
 namespace oh {
@@ -23,6 +24,19 @@ Status check_mapped(const void* base, uint64_t length) {
                "cannot register %llu bytes at %p: they are not all mapped in this process; pass "
                "memory that is, for as long as the region lives",
                static_cast<unsigned long long>(length), base);
+}
+
+// A region may be on another GPU than its endpoint, to whose GPU the link was found to have native
+// atomics.
+std::string why_no_atomics(const Endpoint& ours, const Peer& peer, const cuda::Uuid& where) {
+  const std::string theirs = cuda::uuid_text(where);
+  const std::shared_ptr<cuda::Gpu>& gpu = ours.device().gpu();
+  if (!gpu || theirs == peer.identity().gpu) return {};
+  if (std::optional<cuda::Device> device = cuda::find_device(gpu->driver(), theirs)) {
+    return cuda::why_no_native_atomics(gpu->driver(), gpu->facts().ordinal, *device);
+  }
+  return cuda::why_not_nvlink(ours.config().nvml_library, cuda::uuid_text(gpu->facts().uuid),
+                              theirs);
 }
 
 }  // namespace
@@ -122,6 +136,7 @@ Bytes EndpointMemory::describe(const RegionRecord& region) const {
     chunk.kind = ChunkKind::kShared;
     Writer(chunk.handle).u32(region.block->number);
   } else if (region.exported) {
+    descriptor.record.gpu = region.exported->record.gpu;
     bool mappable = region.exported->mappable();
     chunk.kind = mappable ? ChunkKind::kShared : ChunkKind::kCudaPrivate;
     if (mappable) Writer(chunk.handle).u32(region.exported->number);
@@ -151,6 +166,9 @@ Result<RemoteTarget> EndpointMemory::attach(Peer& peer, ByteView bytes, Deadline
   uint32_t number = shared ? Reader(chunks[0].handle).u32() : 0;
   target.on_device = (number & GpuExports::kNumberBit) != 0 ||
                      (chunks.size() == 1 && chunks[0].kind == ChunkKind::kCudaPrivate);
+  if (target.on_device) {
+    target.why_no_atomics = why_no_atomics(endpoint_, peer, descriptor.record.gpu);
+  }
   if (target.on_device && peer.within_process()) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
     target.plain = exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/export_record.h"
 
+#include <cstring>
+
 namespace oh {
 
 void ExportRecord::encode(Writer& writer) const {
   writer.u64(base);
   writer.u64(length);
+  writer.raw({reinterpret_cast<const uint8_t*>(gpu.bytes), sizeof(gpu.bytes)});
   writer.u32(static_cast<uint32_t>(chunks.size()));
   for (const ExportChunk& chunk : chunks) {
     writer.u64(chunk.offset);
@@ -19,6 +22,8 @@ Result<ExportRecord> ExportRecord::decode(Reader& reader) {
   ExportRecord record;
   record.base = reader.u64();
   record.length = reader.u64();
+  const ByteView gpu = reader.raw(sizeof(record.gpu.bytes));
+  if (!gpu.empty()) std::memcpy(record.gpu.bytes, gpu.data(), gpu.size());
   uint32_t count = reader.u32();
   if (!reader.ok() || count > kMaxChunks || record.base + record.length < record.base) {
     return error(OH_ERR_PROTOCOL, "an export record is cut off or has %u chunks", count);

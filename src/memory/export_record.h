@@ -3,7 +3,7 @@
 // Export record: the description of a range of memory for another process. It is a list of chunks,
 // because one address range may consist of several allocations, each with its own handle.
 //
-//   | base 8 | length 8 | chunks 4 | { offset 8 | length 8 | kind 1 | handle bytes } … |
+//   | base 8 | length 8 | GPU 16 | chunks 4 | { offset 8 | length 8 | kind 1 | handle bytes } … |
 //
 // Threading: values.
 #pragma once
@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "base/wire.h"
+#include "platform/cuda/abi.h"
 
 namespace oh {
 
@@ -39,6 +40,7 @@ struct ExportRecord {
 
   uint64_t base = 0;  // address in the owner's process
   uint64_t length = 0;
+  cuda::Uuid gpu{};                 // the GPU that holds it; zeros for host memory
   std::vector<ExportChunk> chunks;  // ascending; cover [0, length) without gap or overlap
 
   void encode(Writer& writer) const;

@@ -222,7 +222,7 @@ Result<std::shared_ptr<GpuExport>> make_gpu_export(const Driver& driver, uint64_
   auto made = std::make_shared<GpuExport>();
   made->device = first.facts.device;
   OH_ASSIGN_OR_RETURN(std::shared_ptr<cuda::Gpu> gpu, cuda::Gpu::open(driver, made->device));
-  made->uuid = gpu->facts().uuid;
+  made->record.gpu = gpu->facts().uuid;
   {
     cuda::Enter enter(*gpu);
     OH_RETURN_IF_ERROR(enter.status());

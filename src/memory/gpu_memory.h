@@ -47,7 +47,6 @@ Result<MemoryFacts> classify(const cuda::Driver& driver, const void* data, uint6
 struct GpuExport {
   uint32_t number = 0;  // like SharedBlock::number, with the highest bit set
   cuda::Device device = 0;
-  cuda::Uuid uuid{};
   ExportRecord record;               // base and length cover whole allocations
   std::vector<uint64_t> buffer_ids;  // one per chunk
   std::vector<UniqueFd> fds;         // of the chunks that have one, in their order

@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/block.h"
@@ -47,6 +48,9 @@ struct RemoteTarget {
   std::weak_ptr<ImportedBlock> import;
   bool on_device = false;
   bool plain = false;  // allocated by cudaMalloc
+  // Why atomic operations of local kernels would not be atomic there, if the link does not tell:
+  // the region is on another GPU than the peer's endpoint.
+  std::string why_no_atomics = {};
 };
 
 // The blocks of a put or get between one piece of local memory and one remote region.

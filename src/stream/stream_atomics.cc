@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "kernels/atomic.h"
-#include "platform/cuda/topology.h"
 #include "stream/mapped_region.h"
 #include "stream/proxy/proxy_calls.h"
 #include "stream/stream_calls.h"
@@ -21,16 +20,6 @@ Status check_before(const cuda::Gpu& gpu, const uint64_t* before) {
                static_cast<const void*>(before));
 }
 
-// Why kernels that can access the region would not be atomic there; empty: they are. Within the
-// process the region may be on another device than that of the peer's endpoint.
-std::string why_no_atomics(const cuda::Gpu& gpu, const Peer& peer, const RemoteTarget& target) {
-  if (!peer.within_process()) return {};
-  Result<MemoryFacts> facts =
-      classify(gpu.driver(), reinterpret_cast<const void*>(target.base), target.length);
-  if (!facts.ok()) return facts.status().text();
-  return cuda::why_no_native_atomics(gpu.driver(), gpu.facts().ordinal, facts->device);
-}
-
 // Maps a region on which a kernel of this GPU can carry out atomic operations.
 Result<MappedRegion> map_for_atomics(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
   const StreamLink& stream = peer.stream();
@@ -41,7 +30,7 @@ Result<MappedRegion> map_for_atomics(Endpoint& endpoint, Peer& peer, const Remot
   } else {
     mapped = map_region(endpoint, peer, target);
     if (mapped.status().code() == OH_ERR_RETIRED) return mapped;
-    why = mapped.ok() ? why_no_atomics(*endpoint.device().gpu(), peer, target)
+    why = mapped.ok() ? target.why_no_atomics
                       : "it is not mapped on this GPU, as memory of cudaMalloc or VMM would be";
   }
   if (why.empty()) return mapped;

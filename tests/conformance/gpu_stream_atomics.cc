@@ -219,6 +219,45 @@ TEST(GpuStreamAtomicsElsewhere, OnMemoryThatIsNotMappedTheyAreRefused) {
   });
 }
 
+// Both endpoints are on one GPU, and the region is on another one, to which the link has no native
+// atomics.
+TEST(GpuStreamAtomicsElsewhere, OnMemoryOfAnotherGpuThanTheEndpointsTheyMayBeRefused) {
+  for (bool processes : {true, false}) {
+    LinkKind kind = without_atomics();
+    kind.device[1] = kind.device[0];
+    kind.processes = processes;
+    run_streams(kind, [&](Side& side, StreamSide& here) {
+      Buffer near = side.buffer(kSize);
+      use_device(kind.driver, 1);
+      Buffer far(kSize, MemoryKind::kMalloc);
+      use_device(kind.driver, kind.device[0]);
+      onehop::Region near_region = side.endpoint().register_memory(near.data(), kSize);
+      onehop::Region far_region = side.endpoint().register_memory(far.data(), kSize);
+      side.tell(near_region.descriptor());
+      side.tell(far_region.descriptor());
+      onehop::RemoteRegion near_remote = side.peer().attach(side.hear());
+      onehop::RemoteRegion far_remote = side.peer().attach(side.hear());
+      zero(side, near_remote);
+      zero(side, far_remote);
+      EXPECT_EQ(side.peer().fetch_add(near_remote, 0, 1), 0u);
+      const Atomics atomics{side, here.stream(), far_remote, near};
+      EXPECT_EQ(atomics.add(0, 1, nullptr), OH_ERR_NOT_VIABLE);
+      EXPECT_NE(std::string(oh_error_text()).find("has no native atomics"), std::string::npos)
+          << oh_error_text();
+      uint64_t before = 0;
+      EXPECT_EQ(
+          oh_peer_fetch_add(side.peer().get(), far_remote.get(), 0, 1, OH_TIMEOUT_DEFAULT, &before),
+          OH_ERR_NOT_VIABLE)
+          << oh_error_text();
+      here.finish();
+      side.sync();
+      EXPECT_EQ(word_at(near, 0), 1u);
+      EXPECT_EQ(word_at(far, 0), 0u);
+      here.end();
+    });
+  }
+}
+
 class GpuProxyAtomics : public ::testing::TestWithParam<LinkKind> {};
 
 // More operations than tickets, concurrent with adds of the owner's threads.

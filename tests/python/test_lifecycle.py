@@ -138,6 +138,7 @@ request = other.irecv(bytearray(5))
 region = second.register(bytearray(10))
 remote = peer.attach(region.descriptor)
 comm = onehop.Communicator(0, 1)
+shown = repr(peer)
 child = os.fork()
 if child == 0:
     calls = [
@@ -149,6 +150,7 @@ if child == 0:
         lambda: second.notifications(), lambda: region.deregister(), lambda: region.descriptor,
         lambda: first.register(bytearray(1)), lambda: peer.attach(b"x"), lambda: comm.barrier(),
         lambda: comm.send(b"", 0), lambda: comm.peer(0), lambda: first.address,
+        lambda: peer.info(), lambda: peer.stats(), lambda: peer.stream_info(),
     ]
     for number, call in enumerate(calls):
         try:
@@ -157,7 +159,9 @@ if child == 0:
             assert failure.status is onehop.Status.FORKED, (number, failure)
         else:
             raise AssertionError(number)
+    assert repr(peer) == shown
     first.close()
+    comm.close()
     # What the child makes itself works.
     with onehop.Endpoint() as mine, onehop.Endpoint() as yours:
         mine.connect(yours.address).send(b"child")

@@ -3,6 +3,8 @@
 // Calls of the C API while another thread closes the endpoint, before it reaches the links.
 #include <poll.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -12,6 +14,8 @@
 #include "capi/handles.h"
 #include "onehop/endpoint.h"
 #include "onehop/peer.h"
+#include "onehop/stream.h"
+#include "onehop/wait.h"
 #include "unit/race.h"
 #include "unit/support.h"
 
@@ -187,6 +191,37 @@ TEST_F(Closing, ARegionThatIsDeregisteredIsNotWrittenAnyMore) {
   EXPECT_EQ(oh_region_deregister(region, 10 * kSecond), OH_ERR_CLOSED);
   oh_remote_region_detach(remote);
   oh_region_release(region);
+}
+
+// Calls that a closed endpoint answers, too: in a child of fork() another thread's lock may be held
+// for ever, and the endpoint's descriptors are closed.
+TEST_F(Closing, AChildOfForkIsToldNothing) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    oh_peer_info info{};
+    oh_peer_stats stats{};
+    oh_path_row row{};
+    oh_stream_info stream{};
+    oh_pool_stats pool{};
+    info.struct_size = sizeof(info);
+    stats.struct_size = sizeof(stats);
+    row.struct_size = sizeof(row);
+    stream.struct_size = sizeof(stream);
+    pool.struct_size = sizeof(pool);
+    oh_request* ended = nullptr;
+    size_t count = 1;
+    EXPECT_EQ(oh_peer_get_info(&far_peer_, &info), OH_ERR_FORKED);
+    EXPECT_EQ(oh_peer_get_stats(&far_peer_, &stats), OH_ERR_FORKED);
+    EXPECT_EQ(oh_peer_get_path(&far_peer_, 0, &row), OH_ERR_FORKED);
+    EXPECT_EQ(oh_peer_get_stream_info(&far_peer_, &stream), OH_ERR_FORKED);
+    EXPECT_EQ(oh_endpoint_get_pool(&far_, OH_POOL_PIPELINE, &pool), OH_ERR_FORKED);
+    EXPECT_EQ(oh_endpoint_take_ended(&far_, &ended, &count), OH_ERR_FORKED);
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 }  // namespace

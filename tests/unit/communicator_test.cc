@@ -3,8 +3,12 @@
 
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <array>
 
 #include "single_thread.h"
 #include "unit/faulty_os.h"
@@ -391,6 +395,31 @@ class Restarts {
   const uint16_t port_;
   std::vector<pid_t> children_;
 };
+
+// Rank 0 serves the rendezvous by the watcher's thread, which a child of fork() does not have.
+TEST(CommunicatorTest, AChildOfForkClosesNothingOfItsParents) {
+  in_threads(2, [](Communicator& comm) {
+    if (comm.rank() == 0) {
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        // They have the numbers of the parent's descriptors.
+        std::array<int, 256> events;
+        for (int& event : events) event = eventfd(0, EFD_NONBLOCK);
+        comm.close();
+        const auto was_written = [](int event) {
+          uint64_t count = 0;
+          return read(event, &count, sizeof(count)) == sizeof(count);
+        };
+        _exit(std::ranges::any_of(events, was_written) ? 1 : 0);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    }
+    talk_to_all(comm);
+  });
+}
 
 TEST(CommunicatorTest, AKilledRankComesBackInAnotherProcess) {
   Restarts ranks(3);

@@ -9,6 +9,7 @@
 #include "fuzz/victim.h"
 #include "transport/ucx/ucx_head.h"
 #include "transport/ucx/ucx_packing.h"
+#include "ucx_listener.h"
 #include "unit/support.h"
 
 namespace lying_over_ucx_test {
@@ -255,6 +256,25 @@ TEST_F(LyingOverUcx, WhatIsWithheldHasABound) {
   }
   EXPECT_LE(sequence, 2 * kHonest);
   EXPECT_TRUE(fails_with(channel_->broken(), OH_ERR_PEER_LOST));
+}
+
+// Its worker makes no progress, so what is sent to it stays in UCX's hands.
+TEST_F(LyingOverUcx, AnswersToProbesHaveABound) {
+  Result<std::shared_ptr<UcxWorker>> stopped =
+      UcxWorker::create(channel_->worker().context(), {}, std::make_shared<NoListener>());
+  ASSERT_TRUE(is_ok(stopped));
+  UcxChannel peer(*stopped, /*peer_credit=*/1 << 20, kKey, 0);
+  Result<UcxChannel::Remote> remote = peer.own(/*network=*/false);
+  ASSERT_TRUE(is_ok(remote));
+  ASSERT_TRUE(is_ok(channel_->connect(*remote, 400)));
+  const Bytes rest(kUcxBodySize - sizeof(UcxHead) + channel_->max_inline());
+  const uint64_t bound = UcxPacker::kMostOutstanding / rest.size();
+  come(0, kUcxProbe, rest, {});
+  EXPECT_TRUE(is_ok(channel_->broken()));
+  for (uint64_t i = 0; i < 16 * bound && channel_->broken().ok(); ++i) {
+    come(0, kUcxProbe, rest, {});
+  }
+  EXPECT_TRUE(fails_with(channel_->broken(), OH_ERR_PEER_LOST, "takes no answers"));
 }
 
 TEST_F(LyingOverUcx, FramesOnTheSocketBesideIt) {

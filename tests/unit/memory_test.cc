@@ -28,6 +28,7 @@ ExportRecord sample_record() {
   ExportRecord record;
   record.base = 0x7000;
   record.length = 300;
+  record.gpu.bytes[15] = 7;
   record.chunks.push_back({0, 100, ChunkKind::kPrivate, {}});
   record.chunks.push_back({100, 200, ChunkKind::kShared, {1, 2, 3, 4}});
   return record;
@@ -50,6 +51,7 @@ TEST(ExportRecordTest, GoesRound) {
   ASSERT_TRUE(is_ok(record));
   EXPECT_EQ(record->base, 0x7000u);
   EXPECT_EQ(record->length, 300u);
+  EXPECT_EQ(record->gpu.bytes[15], 7);
   ASSERT_EQ(record->chunks.size(), 2u);
   EXPECT_EQ(record->chunks[1].offset, 100u);
   EXPECT_EQ(record->chunks[1].length, 200u);
@@ -92,6 +94,7 @@ TEST(ExportRecordTest, ARecordOfFarTooManyChunksIsRefusedBeforeAnythingIsAllocat
   Writer writer(bytes);
   writer.u64(0);
   writer.u64(UINT64_MAX);
+  writer.raw(Bytes(16));
   writer.u32(UINT32_MAX);
   EXPECT_TRUE(fails_with(decoded(bytes), OH_ERR_PROTOCOL, "4294967295 chunks"));
 }

@@ -141,7 +141,12 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   if (endpoint_.is_broken()) return ucx::kOk;
   FrameType type = word_type(head.word);
   if (type == kUcxProbe) {
-    packer_.send_probe(kUcxProbeAnswer, header.size());
+    // An honest peer sends one, before there are frames.
+    if (packer_.is_full()) {
+      endpoint_.break_off("it sends probes and takes no answers");
+    } else {
+      packer_.send_probe(kUcxProbeAnswer, header.size());
+    }
     return ucx::kOk;
   }
   if (type == kUcxProbeAnswer) {
