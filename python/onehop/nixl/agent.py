@@ -430,7 +430,9 @@ class nixl_agent(DescriptorCalls):
         notify = bytes_of(notif_msg) or None
         core = self._core
         core.sweep()
-        return nixl_xfer_handle(core, Transfer(core, put, local, remote, numbers, notify))
+        transfer = Transfer(core, put, local, remote, numbers, notify)
+        remote.agent.errands.run(transfer.prepare, transfer.unprepared)
+        return nixl_xfer_handle(core, transfer)
 
     def transfer(self, handle: nixl_xfer_handle, notif_msg: bytes | str = b"") -> str:
         """Post a transfer: "DONE", or "PROC" until check_xfer_state() says so.
