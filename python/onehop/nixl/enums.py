@@ -90,10 +90,10 @@ HAVE_UCX_GPU_DEVICE_API = False
 class nixlXferTelemetry:
     """What one transfer took; times in microseconds, startTime since the epoch."""
 
-    startTime: int
-    postDuration: int  # of the call of transfer()
-    xferDuration: int  # from the post to the end that a check saw
-    totalBytes: int
-    descCount: int
-    path: str  # how the bytes travelled, such as "shm"; several are joined by "+"
-    requested: str  # the backend that the agent was asked for
+    startTime: int = 0
+    postDuration: int = 0  # of the call of transfer()
+    xferDuration: int = 0  # from the post to the end
+    totalBytes: int = 0
+    descCount: int = 0
+    path: str = ""  # how the bytes travelled, such as "shm"; several are joined by "+"
+    requested: str = ""  # the backend that the agent was asked for
