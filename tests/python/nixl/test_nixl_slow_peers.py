@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from agents import Area, notes, run, run_two, until
+from onehop.nixl import outbox
 from onehop.nixl.bindings import (
+    nixlBackendError,
     nixlCancelledError,
     nixlNotFoundError,
     nixlRemoteDisconnectError,
@@ -182,3 +184,30 @@ def send_and_remove(side):
 
 def test_notifications_reach_an_agent_that_was_removed_behind_them():
     run_two(send_and_remove, target)
+
+
+def send_until_it_fails(it):
+    for sent in range(1000):
+        try:
+            it.agent.send_notif(it.name, b"x" * 100_000)
+        except nixlBackendError as failure:
+            return sent, str(failure)
+    raise AssertionError
+
+
+def flood_over_the_limit(side):
+    it = Caller(side)
+    it.agent.make_connection(it.name)
+    outbox._UNSENT_MAX = 1 << 20
+    with it.stopped():
+        sent, failure = send_until_it_fails(it)
+    assert failure.startswith("send a notification of 100000 bytes to agent 'B': the deadline")
+    assert len(it.ask(sent)[0]["A"]) == sent
+    it.agent.send_notif(it.name, b"again")
+    assert it.ask(1)[0] == {"A": [b"again"]}
+    side.give("end")
+
+
+def test_a_sender_waits_for_room_when_too_many_are_on_their_way(monkeypatch):
+    monkeypatch.setenv("ONEHOP_TIMEOUT", "1")
+    run_two(flood_over_the_limit, target)
