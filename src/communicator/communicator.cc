@@ -6,12 +6,12 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "link/tags.h"
 
 namespace oh {
 namespace {
 
 // Tags of the library's own messages; wildcards do not see them.
-constexpr uint64_t kBarrierTag = OH_TAG_MAX + 1 + (uint64_t{1} << 62);  // above those of batches
 constexpr size_t kFailureText = 400;  // bytes, at most, of why a barrier failed
 constexpr int64_t kPatience = 100 * kMillisecond;
 // Of reconnect(): of one attempt, at what may be a dead host's address, and between two of them,
@@ -366,7 +366,7 @@ void Communicator::abandoned(const LinkPurpose& purpose) {
 // rank for which it fails sends the text of that in place of what it has not sent yet, without
 // waiting: who does not hear from a rank hears why.
 Status Communicator::barrier(Deadline deadline) {
-  const uint64_t tag = kBarrierTag + (barriers_.fetch_add(1) & 0xffff);
+  const uint64_t tag = kBarrierTags + (barriers_.fetch_add(1) & 0xffff);
   Status status;
   for (uint32_t distance = 1; distance < size(); distance *= 2) {
     const uint32_t to = (rank_ + distance) % size();

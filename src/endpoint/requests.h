@@ -26,8 +26,6 @@ class Endpoint;
 // What to do about a timeout of which nothing more is known.
 constexpr const char* kIfOnlyLate =
     "If the other side is only late, give a longer timeout (ONEHOP_TIMEOUT sets the default)";
-// For texts.
-std::string tag_text(uint64_t tag);
 // "3 peers", "3 peers, of which 1 is lost".
 std::string peers_text(const Endpoint& endpoint);
 

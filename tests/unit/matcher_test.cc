@@ -3,7 +3,7 @@
 // Matcher: which posted receive a message goes to, without another side.
 #include "message/matcher.h"
 
-#include "message/tags.h"
+#include "link/tags.h"
 #include "unit/message_test.h"
 #include "unit/support.h"
 
