@@ -2,6 +2,7 @@
 #include "calls/probes.h"
 
 #include "endpoint/endpoint.h"
+#include "link/tags.h"
 
 namespace oh {
 

@@ -6,12 +6,11 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "link/tags.h"
 
 namespace oh {
 namespace {
 
-// Tags of internal messages; wildcards do not match them.
-constexpr uint64_t kBarrierTag = OH_TAG_MAX + 1 + (uint64_t{1} << 62);  // above those of batches
 constexpr size_t kFailureText = 400;  // limit in bytes of the text of a barrier's failure
 constexpr int64_t kPatience = 100 * kMillisecond;
 // For reconnect(): the limit of one attempt, whose address may be that of a dead host, and the
@@ -372,7 +371,7 @@ void Communicator::abandoned(const LinkPurpose& purpose) {
 // rounds. A rank on which the barrier fails sends the error text in place of its remaining
 // messages, without waiting, so that the ranks that depend on it learn the reason.
 Status Communicator::barrier(Deadline deadline) {
-  const uint64_t tag = kBarrierTag + (barriers_.fetch_add(1) & 0xffff);
+  const uint64_t tag = kBarrierTags + (barriers_.fetch_add(1) & 0xffff);
   Status status;
   for (uint32_t distance = 1; distance < size(); distance *= 2) {
     const uint32_t to = (rank_ + distance) % size();

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "endpoint/endpoint.h"
+#include "link/tags.h"
 #include "link/waiting.h"
 
 namespace oh {
@@ -61,10 +62,6 @@ class WaitNotice {
 };
 
 }  // namespace
-
-std::string tag_text(uint64_t tag) {
-  return tag == OH_ANY_TAG ? "any tag" : strf("tag %llu", static_cast<unsigned long long>(tag));
-}
 
 std::string peers_text(const Endpoint& endpoint) {
   size_t all = 0;

@@ -26,8 +26,6 @@ class Endpoint;
 // Advice in a timeout's text when its cause is unknown.
 constexpr const char* kIfOnlyLate =
     "If the other side is only late, give a longer timeout (ONEHOP_TIMEOUT sets the default)";
-// For error texts.
-std::string tag_text(uint64_t tag);
 // "3 peers", "3 peers, of which 1 is lost".
 std::string peers_text(const Endpoint& endpoint);
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <iterator>
 
+#include "link/tags.h"
+
 namespace oh {
 
 const char* verb_of(OpKind kind) {
@@ -32,10 +34,7 @@ std::string FlightRecorder::text(int64_t now) const {
     text += strf(
         "%s ms ago  #%llu %s of %llu bytes, %s, by %s: %s\n", when.c_str(),
         static_cast<unsigned long long>(i), verb_of(static_cast<OpKind>(record.rest >> 12 & 0xf)),
-        static_cast<unsigned long long>(record.rest >> 16),
-        record.tag == OH_ANY_TAG
-            ? "any tag"
-            : strf("tag %llu", static_cast<unsigned long long>(record.tag)).c_str(),
+        static_cast<unsigned long long>(record.rest >> 16), tag_text(record.tag).c_str(),
         oh_path_name(static_cast<oh_path>(record.rest >> 8 & 0xf)), oh_status_name(status));
   }
   return text;

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "link/link.h"
+#include "link/tags.h"
 
 namespace oh {
 namespace {
@@ -61,8 +62,7 @@ std::string Liveness::text() {
   const auto [kind, tag] = theirs();
   std::string text = strf("there: %s", kWaitTexts[static_cast<size_t>(kind)]);
   if (kind != WaitKind::kNothing) {
-    text += tag == OH_ANY_TAG ? " (any tag)"
-                              : strf(" (tag %llu)", static_cast<unsigned long long>(tag));
+    text += " (" + tag_text(tag) + ")";
   }
   // A probe that has just been sent proves nothing yet.
   int64_t silent = unresponsive_for();

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/fault.h"
-#include "message/tags.h"
+#include "link/tags.h"
 
 namespace oh {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/fault.h"
-#include "message/tags.h"
+#include "link/tags.h"
 #include "path/path.h"
 
 namespace oh {

@@ -2,7 +2,7 @@
 #include "message/unexpected.h"
 
 #include "base/wire.h"
-#include "message/tags.h"
+#include "link/tags.h"
 
 namespace oh {
 

@@ -253,6 +253,13 @@ def test_version_and_help() -> None:
         assert "Usage" in done.stdout
 
 
+@pytest.mark.parametrize("group", [(), ("bench",), ("trace",)])
+def test_lists_of_commands_are_not_cut_short(group: tuple[str, ...]) -> None:
+    commands = run(*group, "--help").stdout.partition("Commands:")[2].splitlines()
+    assert commands
+    assert not [line for line in commands if line.endswith("...")]
+
+
 def test_the_stub_names_all_of_the_loops() -> None:
     stub = (ROOT / "python" / "onehop" / "_bench.pyi").read_text()
     for name in dir(_bench):

@@ -3,6 +3,7 @@
 // Liveness, with the test as the peer at the control socket.
 #include "link/liveness.h"
 
+#include "link/tags.h"
 #include "unit/fake_link.h"
 #include "unit/support.h"
 
@@ -68,6 +69,9 @@ TEST_F(LivenessTest, AnAnswerSaysWhatItWaitsFor) {
   EXPECT_TRUE(
       is_ok(liveness_->on_pong(pong(1, static_cast<uint32_t>(WaitKind::kSend), OH_ANY_TAG))));
   EXPECT_EQ(liveness_->text().find("there: waits in a send (any tag)"), 0u);
+  EXPECT_TRUE(
+      is_ok(liveness_->on_pong(pong(1, static_cast<uint32_t>(WaitKind::kRecv), kBarrierTags + 7))));
+  EXPECT_EQ(liveness_->text().find("there: waits in a receive (the tag of a barrier)"), 0u);
   EXPECT_TRUE(is_ok(liveness_->on_pong(pong(1, 1000, 5))));
   EXPECT_EQ(liveness_->theirs().kind, WaitKind::kNothing) << "of a later version";
 }

@@ -3,7 +3,7 @@
 // Matcher: which posted receive a message matches, without a peer.
 #include "message/matcher.h"
 
-#include "message/tags.h"
+#include "link/tags.h"
 #include "unit/message_test.h"
 #include "unit/support.h"
 

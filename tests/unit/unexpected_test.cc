@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "message/tags.h"
+#include "link/tags.h"
 #include "unit/support.h"
 
 namespace unexpected_test {

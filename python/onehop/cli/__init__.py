@@ -59,7 +59,7 @@ main.add_command(top)
 main.add_command(trace)
 
 
-@main.command("nixl-path")
+@main.command("nixl-path", short_help="Print the folder that puts onehop under NIXL.")
 def nixl_path() -> None:
     """Print the folder that lets programs of NIXL run on onehop.
 
@@ -72,7 +72,7 @@ def nixl_path() -> None:
     click.echo(nixl.path())
 
 
-@main.command("mooncake-path")
+@main.command("mooncake-path", short_help="Print the folder that puts onehop under Mooncake.")
 def mooncake_path() -> None:
     """Print the folder that lets programs of Mooncake's TransferEngine run on onehop.
 

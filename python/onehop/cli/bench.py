@@ -109,7 +109,7 @@ def latency(**given: Any) -> None:
     _run(jobs + _floors("latency", given), given)
 
 
-@bench.command()
+@bench.command(short_help="Measure bytes per second, blocking or several at once.")
 @options.sizes("4K,64K,1M,16M")
 @options.modes("sendrecv", "put", "get", *BANDWIDTH_MODES)
 @options.buffers
@@ -163,7 +163,7 @@ def batch(**given: Any) -> None:
     _run(_jobs("batch", given), given)
 
 
-@bench.command()
+@bench.command(short_help="Measure the time and memory of endpoints and links.")
 @click.option(
     "--peers",
     type=click.IntRange(1, 1024),
@@ -378,7 +378,7 @@ def _need_numpy() -> None:
 # ---- Among GPUs
 
 
-@bench.command()
+@bench.command(short_help="Measure messages between all pairs of GPUs.")
 @options.sizes("1K,64K,64M")
 @options.gpu_memory
 @options.how
@@ -430,7 +430,7 @@ def _matrix(rows: Sequence[Row], count: int, op: str, unit: str, figure: str, si
     return shown
 
 
-@bench.command()
+@bench.command(short_help="Measure exchanges among ranks on their streams.")
 @options.sizes("1K,64K,1M,16M")
 @options.modes(*PATTERNS, default=PATTERNS)
 @click.option("--ranks", type=click.IntRange(2, 64), help="Default: one per device, at least two.")

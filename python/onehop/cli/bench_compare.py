@@ -61,7 +61,7 @@ class Compared:
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
 
-@bench.command()
+@bench.command(short_help="Compare the rows of two files of --json.")
 @click.argument("before", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("after", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(

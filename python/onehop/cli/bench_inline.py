@@ -36,7 +36,7 @@ _ITERATIONS = 300
 _RESAMPLES = 1000
 
 
-@bench.command()
+@bench.command(short_help="Find the best ONEHOP_MAX_INLINE.")
 @click.option(
     "--limits", type=SizeList(), default=_LIMITS, show_default=True, help="Limits to try."
 )

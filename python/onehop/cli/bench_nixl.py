@@ -101,7 +101,7 @@ class Found:
 Round = dict[tuple[str, int], Found]  # by mode and size
 
 
-@bench.command()
+@bench.command(short_help="Measure NIXL's Python API on onehop.")
 @click.option("--vs", type=click.Choice(["nixl"]), help="Also measure the real NIXL, in turn.")
 @options.modes(*_MODES, default=_MODES)
 @click.option("--sizes", type=SizeList(), help="Block sizes. Default: 4K; for GPU memory 4K,32K.")

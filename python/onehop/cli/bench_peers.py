@@ -68,7 +68,7 @@ class Usage:
 Found = dict[str, Any]
 
 
-@bench.command()
+@bench.command(short_help="Measure what each of many peers takes.")
 @click.option(
     "--counts",
     type=SizeList(),

@@ -84,7 +84,7 @@ class Turn:
     torch: str  # version of torch
 
 
-@bench.command()
+@bench.command(short_help="Measure torch.distributed's send and recv.")
 @click.option(
     "--vs",
     multiple=True,

@@ -71,7 +71,7 @@ class Figure:
         return statistics.median(self.seconds)
 
 
-@bench.command()
+@bench.command(short_help="Measure onehop.weights, and plain broadcasts.")
 @click.option(
     "--vs",
     type=click.Choice(["gloo", "nccl"]),

@@ -285,7 +285,7 @@ def _samples(
         time.sleep(interval)
 
 
-@click.command()
+@click.command(short_help="Show what processes move now.")
 @click.argument("pid", type=click.IntRange(min=1), required=False)
 @click.option("--once", is_flag=True, help="Measure for one interval, print, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one line for each interval.")

@@ -126,7 +126,7 @@ def trace() -> None:
     """Process the files that ONEHOP_TRACE=FILE writes."""
 
 
-@trace.command()
+@trace.command(short_help="Merge traces of several processes for Perfetto.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="File to write."

@@ -150,7 +150,9 @@ class Node:
         theirs = Remote(agent.find_rows(rows), agent)
         self._core.sweep()
         # If the transfer cannot be ended, the core keeps it after the handle is destroyed.
-        handle = nixl_xfer_handle(self._core, Transfer(self._core, put, ours, theirs, None, None))
+        transfer = Transfer(self._core, put, ours, theirs, None, None)
+        transfer.prepare()
+        handle = nixl_xfer_handle(self._core, transfer)
         try:
             handle.transfer.post(None)
             handle.transfer.wait(max(end - time.monotonic(), 0.0))

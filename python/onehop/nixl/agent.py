@@ -23,6 +23,8 @@ from onehop.nixl.errors import (
     nixlNotSupportedError,
 )
 from onehop.nixl.memory import HOST
+from onehop.nixl.native import OURS as _OURS
+from onehop.nixl.native import nixlAgent
 from onehop.nixl.places import Numbers
 from onehop.nixl.transfers import (
     Local,
@@ -39,7 +41,6 @@ __all__ = ["Explanation", "nixl_agent", "nixl_agent_config"]
 
 _log = logging.getLogger("onehop.nixl")
 
-_OURS = ("UCX", "ONEHOP")
 _MEMORIES = ["DRAM_SEG", "VRAM_SEG"]
 _SELF = "NIXL_INIT_AGENT"
 
@@ -76,6 +77,8 @@ class nixl_agent(DescriptorCalls):
         self.name = text_of(agent_name)
         self._core = Core(self.name)
         self._real: real.Forward | None = None
+        self._below: nixlAgent | None = None
+        self._config = config
         self._telemetry = config.capture_telemetry or _asked_for_telemetry()
         self.notifs: dict[str, list[bytes]] = {}
         self.backends: dict[str, str] = {}
@@ -107,8 +110,15 @@ class nixl_agent(DescriptorCalls):
 
     @property
     def agent(self) -> Any:  # noqa: ANN401
-        """The object behind this one."""
-        return self._real or self._core
+        """The object behind this one. A nixlAgent that is assigned says how a real one is made."""
+        return self._real or self._below or self._core
+
+    @agent.setter
+    def agent(self, given: nixlAgent) -> None:
+        if not isinstance(given, nixlAgent):
+            msg = f"agent is a {type(given).__name__}: give a nixlAgent of the module _bindings"
+            raise nixlInvalidParamError(msg)
+        self._below, self._config = given, given.wanted(self._config.backends)
 
     @property
     def backend_options(self) -> dict[str, dict[str, str]]:
@@ -147,8 +157,7 @@ class nixl_agent(DescriptorCalls):
         if api is None:
             msg = f"{tried}, and the real NIXL is not installed"
             raise nixlNotFoundError(msg)
-        config = api.nixl_agent_config(backends=[], capture_telemetry=self._telemetry)
-        agent = real.Forward(api.nixl_agent(self.name, config))
+        agent = real.Forward(real.agent(api, self.name, self._config))
         _log.info("agent %r is the real NIXL's, for its backend %r", self.name, backend)
         return agent
 
@@ -430,7 +439,9 @@ class nixl_agent(DescriptorCalls):
         notify = bytes_of(notif_msg) or None
         core = self._core
         core.sweep()
-        return nixl_xfer_handle(core, Transfer(core, put, local, remote, numbers, notify))
+        transfer = Transfer(core, put, local, remote, numbers, notify)
+        remote.agent.errands.run(transfer.prepare, transfer.unprepared)
+        return nixl_xfer_handle(core, transfer)
 
     def transfer(self, handle: nixl_xfer_handle, notif_msg: bytes | str = b"") -> str:
         """Post a transfer: "DONE", or "PROC" until check_xfer_state() says so.

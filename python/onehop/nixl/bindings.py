@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of NIXL's module `_bindings`."""
 
+from onehop.nixl.config import nixlAgentConfig
 from onehop.nixl.descs import nixlRegDList, nixlRemoteDList, nixlXferDList
 from onehop.nixl.enums import (
     BLK_SEG,
@@ -50,6 +51,7 @@ from onehop.nixl.errors import (
     nixlRepostActiveError,
     nixlUnknownError,
 )
+from onehop.nixl.native import nixlAgent
 
 __all__ = [
     "BLK_SEG",
@@ -78,6 +80,8 @@ __all__ = [
     "NIXL_WRITE",
     "OBJ_SEG",
     "VRAM_SEG",
+    "nixlAgent",
+    "nixlAgentConfig",
     "nixlBackendError",
     "nixlCancelledError",
     "nixlInvalidParamError",

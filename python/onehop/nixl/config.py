@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an agent is made."""
+"""How an agent is made, in the two forms of NIXL's API."""
 
 from __future__ import annotations
 
-from onehop.nixl.enums import nixl_thread_sync_t
+from onehop.nixl.enums import DEFAULT_COMM_PORT, nixl_thread_sync_t
 
-# ruff: noqa: N801 - the names are NIXL's
+# ruff: noqa: N801, N803 - the names are NIXL's
 # ruff: noqa: B006 - so are the defaults, which are never changed
 
-__all__ = ["nixl_agent_config"]
+__all__ = ["nixlAgentConfig", "nixl_agent_config"]
 
 
 class nixl_agent_config:
@@ -34,3 +34,27 @@ class nixl_agent_config:
         self.num_threads = num_threads
         self.backends = backends
         self.sync_mode = sync_mode
+
+
+class nixlAgentConfig:
+    """The form of the module `_bindings`. Only a real agent needs it: see nixl_agent.agent."""
+
+    def __init__(
+        self,
+        useProgThread: bool = False,
+        useListenThread: bool = False,
+        listenPort: int = DEFAULT_COMM_PORT,
+        syncMode: nixl_thread_sync_t = nixl_thread_sync_t.NIXL_THREAD_SYNC_DEFAULT,
+        _workers: int = 1,
+        pthrDelay: int = 0,
+        lthrDelay: int = 100_000,
+        captureTelemetry: bool = False,
+    ) -> None:
+        self.useProgThread = useProgThread
+        self.useListenThread = useListenThread
+        self.listenPort = listenPort
+        self.syncMode = syncMode
+        self.pthrDelay = pthrDelay
+        self.lthrDelay = lthrDelay
+        self.captureTelemetry = captureTelemetry
+        self.etcdWatchTimeout = 5_000_000

@@ -10,8 +10,8 @@ import threading
 from collections import deque
 
 from onehop.nixl.descs import nixlRegDList
-from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError, translated
-from onehop.nixl.inbox import NOTE, Inbox
+from onehop.nixl.errors import nixlInvalidParamError, nixlNotFoundError
+from onehop.nixl.inbox import Inbox
 from onehop.nixl.memory import HOST, Memory
 from onehop.nixl.metadata import NAME_MAX, Metadata, pack, parse
 from onehop.nixl.remote import RemoteAgent
@@ -145,10 +145,7 @@ class Core:
 
     def notify(self, name: str, message: bytes) -> None:
         """Send a notification."""
-        remote = self.remote(name)
-        link = remote.control(self.memory.endpoint_on(HOST))
-        with translated(f"send a notification of {len(message)} bytes to agent {name!r}"):
-            link.peer.notify(NOTE + message, **remote.within)
+        self.remote(name).notify(self.memory.endpoint_on(HOST), message)
 
     # ---- Transfers
 
@@ -165,7 +162,8 @@ class Core:
         if self.orphans:
             sweep(self.orphans)
         for remote in list(self._retired):
-            if not any(one.agent is remote and not one.quiet for one in list(self.active.values())):
+            busy = (one.agent is remote and not one.quiet for one in list(self.active.values()))
+            if not remote.sending and not any(busy):
                 with contextlib.suppress(ValueError):  # another thread removed it first
                     self._retired.remove(remote)
                     remote.close()

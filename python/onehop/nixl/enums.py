@@ -90,10 +90,10 @@ HAVE_UCX_GPU_DEVICE_API = False
 class nixlXferTelemetry:
     """What one transfer took; times in microseconds, startTime since the epoch."""
 
-    startTime: int
-    postDuration: int  # duration of the call of transfer()
-    xferDuration: int  # from the post to the check that saw the end
-    totalBytes: int
-    descCount: int
-    path: str  # path of the bytes, such as "shm"; several are joined by "+"
-    requested: str  # the backend that the program requested
+    startTime: int = 0
+    postDuration: int = 0  # duration of the call of transfer()
+    xferDuration: int = 0  # from the post to the check that saw the end
+    totalBytes: int = 0
+    descCount: int = 0
+    path: str = ""  # path of the bytes, such as "shm"; several are joined by "+"
+    requested: str = ""  # the backend that the program requested

@@ -10,9 +10,10 @@ from types import ModuleType
 from typing import Any
 
 from onehop.nixl import errors
+from onehop.nixl.config import nixl_agent_config
 from onehop.nixl.shims import FAMILIES, SHIM, loaded
 
-__all__ = ["Forward", "load"]
+__all__ = ["Forward", "agent", "load"]
 
 _lock = threading.Lock()
 _found: ModuleType | None = None
@@ -39,6 +40,23 @@ def load() -> ModuleType | None:
                     del sys.modules[name]
                 sys.modules.update(ours)
         return _found
+
+
+def agent(api: ModuleType, name: str, config: nixl_agent_config) -> Any:  # noqa: ANN401
+    """Return a real agent without backends, as the configuration says."""
+    given: dict[str, Any] = {}
+    if config.sync_mode is not None:  # NIXL before 1.0 has none
+        given["sync_mode"] = api.nixl_thread_sync_t[config.sync_mode.name]
+    made = api.nixl_agent_config(
+        enable_prog_thread=config.enable_pthread,
+        enable_listen_thread=config.enable_listen,
+        listen_port=config.port,
+        capture_telemetry=config.capture_telemetry,
+        num_threads=config.num_threads,
+        backends=[],
+        **given,
+    )
+    return api.nixl_agent(name, made)
 
 
 class Forward:

@@ -11,15 +11,17 @@ import onehop
 from onehop import Peer, RemoteRegion, Request, Status
 from onehop.nixl.descs import Array
 from onehop.nixl.enums import nixl_mem_t
+from onehop.nixl.errands import Errands, NotYet
 from onehop.nixl.errors import (
     nixlNotFoundError,
     nixlRemoteDisconnectError,
     translated,
     unless_closed,
 )
-from onehop.nixl.inbox import HELLO, watch_link
+from onehop.nixl.inbox import HELLO, NOTE, watch_link
 from onehop.nixl.memory import HOST, Owned
 from onehop.nixl.metadata import EndpointRecord, Metadata, RegionRecord
+from onehop.nixl.outbox import Outbox
 from onehop.nixl.places import Places, Table
 
 __all__ = ["Link", "RemoteAgent"]
@@ -35,6 +37,7 @@ class Link:
     target: EndpointRecord
     peer: Peer
     watch: Request  # ends with the link
+    outbox: Outbox
     attached: dict[int, RemoteRegion]
 
     @property
@@ -59,6 +62,8 @@ class RemoteAgent:
         # Held while connecting or attaching, which may take as long as the peer needs; metadata can
         # be read and merged meanwhile.
         self._reaching = threading.Lock()
+        # What waits for that, in the order of the calls.
+        self.errands = Errands()
         self._lock = threading.RLock()
         self._sequence = -1
         self._endpoints: dict[int, EndpointRecord] = {}
@@ -118,12 +123,17 @@ class RemoteAgent:
                 self._table = Table(list(self._regions.values()))
             return self._table
 
-    def link(self, owner: Owned, target: int) -> Link:
-        """Return the link from a local endpoint to one of its endpoints; the first use connects."""
+    def link(self, owner: Owned, target: int, wait: bool = True) -> Link:
+        """Return the link from a local endpoint to one of its endpoints; the first use connects.
+
+        NotYet: it is not connected, and wait is False.
+        """
         self.check()
         known = self._links.get((owner.number, target))
         if known is not None:
             return known
+        if not wait and target in self._endpoints:
+            raise NotYet
         with self._reaching:
             return self._links.get((owner.number, target)) or self._connect(owner, target)
 
@@ -139,7 +149,7 @@ class RemoteAgent:
             peer = owner.endpoint.connect(record.address, **self.within)
             try:
                 peer.notify(HELLO + self._our_name.encode(), **self.within)
-                made = Link(owner, record, peer, watch_link(peer), {})
+                made = Link(owner, record, peer, watch_link(peer), Outbox(peer), {})
             except onehop.Error:
                 peer.close()
                 raise
@@ -153,16 +163,35 @@ class RemoteAgent:
             self.check()
         return made
 
-    def control(self, host: Owned) -> Link:
-        """Return the link that carries notifications without a transfer."""
+    def control(self, host: Owned, wait: bool = True) -> Link:
+        """Return the link that carries notifications without a transfer; as link()."""
         targets = [number for number, one in self._endpoints.items() if one.device == HOST]
-        return self.link(host, targets[0] if targets else 0)
+        return self.link(host, targets[0] if targets else 0, wait)
 
-    def attach(self, link: Link, region: RegionRecord) -> RemoteRegion:
-        """Return the attached remote region, for operations on this link."""
+    def notify(self, host: Owned, message: bytes) -> None:
+        """Send a notification behind what was posted to it before."""
+        self.check()
+        tried = f"send a notification of {len(message)} bytes to agent {self.name!r}"
+
+        def send(wait: bool) -> None:
+            link = self.control(host, wait)
+            with translated(tried):
+                link.outbox.send(NOTE + message, self.within)
+
+        self.errands.run(send, lambda failure: _log.warning("%s failed: %s", tried, failure))
+
+    @property
+    def sending(self) -> bool:
+        """Whether notifications to it are still to be sent."""
+        return not self.errands.idle or not all(link.outbox.empty for link in self.links())
+
+    def attach(self, link: Link, region: RegionRecord, wait: bool = True) -> RemoteRegion:
+        """Return the attached remote region, for operations on this link; NotYet: as link()."""
         known = link.attached.get(region.number)
         if known is not None:
             return known
+        if not wait:
+            raise NotYet
         with self._reaching:
             known = link.attached.get(region.number)
             if known is None:

@@ -19,6 +19,7 @@ from onehop import PreparedBatch, RemoteRegion, Request, Status
 from onehop.nixl.enums import nixlXferTelemetry
 from onehop.nixl.errors import (
     nixlBackendError,
+    nixlCancelledError,
     nixlInvalidParamError,
     nixlNoTelemetryError,
     nixlNotFoundError,
@@ -28,7 +29,7 @@ from onehop.nixl.errors import (
     translated,
 )
 from onehop.nixl.inbox import NOTE
-from onehop.nixl.memory import Memory, Registration
+from onehop.nixl.memory import HOST, Memory, Registration
 from onehop.nixl.metadata import RegionRecord
 from onehop.nixl.places import Numbers, Places, distinct, paired
 from onehop.nixl.remote import Link, RemoteAgent
@@ -150,7 +151,7 @@ class Transfer:
         numbers: tuple[Numbers, Numbers] | None,
         notify: bytes | None,
     ) -> None:
-        """Create a transfer of the blocks with these indices; None: all."""
+        """Create a transfer of the blocks with these indices; None: all. prepare() comes next."""
         here, there = paired(local.places, remote.places, numbers, _MOST_BLOCKS)
         _check_blocks(here, there)
         local, remote = replace(local, places=here), replace(remote, places=there)
@@ -163,12 +164,35 @@ class Transfer:
         self._pending: list[Request] = []
         self._note: bytes | None = None  # sent after all parts have ended
         self._state = "INIT"  # then PROC, DONE or ERR
+        self._queued = False  # in PROC: it waits for its turn with the other agent
         self._failure: Exception | None = None
+        self._unmade: Exception | None = None  # why it could not be prepared
+        self._given_up = False
         self._start = self._posting = self._end = 0.0
         self._started_at = 0
         self.bytes, self.blocks = local.places.bytes, local.places.blocks
         self.registrations = _used(local.places)
-        self._parts = list(_parts(core.memory, put, local.places, remote))
+        self._sides: tuple[bool, Places[Registration], Remote] | None = put, local.places, remote
+        self._parts: list[_Part] = []
+
+    def prepare(self, wait: bool = True) -> None:
+        """Reach the memory of the other agent. NotYet: that would wait for it, and wait is False.
+
+        Posts that come before it has ended are made behind it: see RemoteAgent.errands.
+        """
+        assert self._sides is not None
+        parts = list(_parts(self.core.memory, *self._sides, wait))
+        with self._lock:
+            self._sides = None  # the batches have what they need of it
+            if self._given_up:
+                for part in parts:
+                    part.batch.close()
+            else:
+                self._parts = parts
+
+    def unprepared(self, failure: Exception) -> None:
+        """Take why it could not be prepared: posts raise it."""
+        self._unmade = failure
 
     # ---- Calls
 
@@ -181,25 +205,54 @@ class Transfer:
             if any(not posted.buffer_released for posted in self._posted):
                 msg = "post a transfer that failed while its peer may still touch the buffers"
                 raise nixlRepostActiveError(msg)
-            self.agent.check()
-            for registration in self.registrations:
-                if not registration.live:
-                    msg = (
-                        f"{registration.size} bytes at {registration.address:#x} were deregistered "
-                        "here since the transfer was made"
-                    )
-                    raise nixlNotFoundError(msg)
+            self._check_usable()
             if notify is not None:
                 self.notify = notify
-            return self._post()
+            self._failure = None
+            self._posted, self._begun, self._pending = [], [], []
+            self._started_at = time.time_ns() // 1000
+            self._start = time.perf_counter()
+            self._state, self._queued = "PROC", True
+            self.core.active[id(self)] = self
+            self.agent.errands.run(self._post_in_turn, self._failed_in_turn)
+            return self._state
 
-    def _post(self) -> str:
-        self._failure = None
-        self._posted, self._begun, self._pending = [], [], []
-        self._started_at = time.time_ns() // 1000
-        self._start = time.perf_counter()
-        self._state = "PROC"
+    def _check_usable(self) -> None:
+        """Raise why it cannot be posted."""
+        if self._unmade is not None:
+            raise self._unmade
+        self.agent.check()
+        for registration in self.registrations:
+            if not registration.live:
+                msg = (
+                    f"{registration.size} bytes at {registration.address:#x} were deregistered "
+                    "here since the transfer was made"
+                )
+                raise nixlNotFoundError(msg)
+
+    def _post_in_turn(self, later: bool) -> None:
+        """Post it, now that nothing is before it. later: post() has returned meanwhile."""
+        with self._lock:
+            if not self._queued or self._given_up:
+                return
+            if later:
+                self._check_usable()
+            self._queued = False
+            self._post()
+        if self._given_up:  # by abandon(), which takes no lock
+            self.abandon()
+
+    def _failed_in_turn(self, failure: Exception) -> None:
+        with self._lock:
+            if self._queued or self._state == "ERR":
+                self._queued, self._state, self._failure = False, "ERR", failure
+                self._end = time.perf_counter()
+            if self.quiet:
+                self.core.active.pop(id(self), None)
+
+    def _post(self) -> None:
         self._note = None if self.notify is None else NOTE + self.notify
+        began = time.perf_counter()
         inside = None
         if len(self._parts) == 1:
             inside, self._note = self._note, None
@@ -212,15 +265,13 @@ class Transfer:
             for posted in self._posted:
                 posted.cancel()
             self._failure = translate(failure, self._what())
-        self._posting = time.perf_counter() - self._start
+        self._posting = time.perf_counter() - began
         self._pending = list(self._posted)
-        self.core.active[id(self)] = self
         # Testing a request makes progress, which would copy a part here.
         ended = all(posted.buffer_released for posted in self._posted)
         if (ended or self._failure is not None) and self._advance() == "ERR":
             assert self._failure is not None
             raise self._failure
-        return self._state
 
     def check(self) -> str:
         """Return "DONE" or "PROC"; raises what the transfer failed with."""
@@ -269,6 +320,7 @@ class Transfer:
         """End it and release everything it holds."""
         with self._lock:
             self._stop(_RELEASE_WAIT)
+            self._given_up = True
             for part in self._parts:
                 part.batch.close()
             self._parts = []
@@ -280,6 +332,7 @@ class Transfer:
 
     def abandon(self) -> None:
         """Cancel it; the agent keeps a transfer that cannot be cancelled. Takes no lock."""
+        self._given_up = True
         for posted in self._pending:
             posted.cancel()
         if id(self) in self.core.active:
@@ -297,6 +350,8 @@ class Transfer:
         return f"transfer {self.blocks} blocks, {self.bytes} bytes, with agent {self.agent.name!r}"
 
     def _advance(self) -> str:
+        if self._queued:
+            return self._state
         self._pending = [posted for posted in self._pending if not posted.done]
         if self._pending:
             return self._state
@@ -337,6 +392,9 @@ class Transfer:
     def _stop(self, seconds: float) -> None:
         if self._state == "INIT":
             return
+        if self._queued:
+            self._queued = False
+            self._failure = nixlCancelledError(f"{self._what()}: it was ended before it began")
         for posted in self._pending:
             posted.cancel()
         until = time.monotonic() + seconds
@@ -394,6 +452,7 @@ def _parts(
     put: bool,
     local: Places[Registration],
     remote: Remote,
+    wait: bool,
 ) -> Iterator[_Part]:
     """Divide the blocks by link, and prepare a batch for each."""
     agent, there = remote.agent, remote.places
@@ -406,19 +465,19 @@ def _parts(
     targets = np.array([region.endpoint for region in there.regions], np.uint32)
     owner, target = owners[local.index], targets[there.index]
     if len(owner) == 0:  # only blocks of 0 bytes
-        link = agent.control(memory.endpoint_on(-1))
+        link = agent.control(memory.endpoint_on(HOST), wait)
         yield _Part(link, link.peer.prepare_put_regions([], [], None, [], None, [], []))
         return
     same_link = (owner == owner[0]).all() and (target == target[0]).all()
     if same_link and len(owner) <= _MOST_BLOCKS:
-        yield _part(agent, put, local, there)
+        yield _part(agent, put, local, there, wait)
         return
     pair = owner.astype(np.uint64) << np.uint64(32) | target
     for one in distinct(pair):
         rows = np.flatnonzero(pair == one)
         for first in range(0, len(rows), _MOST_BLOCKS):
             some = rows[first : first + _MOST_BLOCKS]
-            yield _part(agent, put, local.rows(some), there.rows(some))
+            yield _part(agent, put, local.rows(some), there.rows(some), wait)
 
 
 def _part(
@@ -426,10 +485,11 @@ def _part(
     put: bool,
     local: Places[Registration],
     there: Places[RegionRecord],
+    wait: bool,
 ) -> _Part:
     # All blocks of a part have the same two endpoints, and so the same kinds of memory.
     ours, theirs = local.regions[int(local.index[0])], there.regions[int(there.index[0])]
-    link = agent.link(ours.owner, theirs.endpoint)
+    link = agent.link(ours.owner, theirs.endpoint, wait)
     local_numbers, local_index = _dense(local.index, len(local.regions))
     remote_numbers, remote_index = _dense(there.index, len(there.regions))
     locals_ = []
@@ -437,7 +497,9 @@ def _part(
         region = local.regions[number].region
         assert region is not None  # its blocks are not empty
         locals_.append(region)
-    remotes: list[RemoteRegion] = [agent.attach(link, there.regions[n]) for n in remote_numbers]
+    remotes: list[RemoteRegion] = [
+        agent.attach(link, there.regions[number], wait) for number in remote_numbers
+    ]
     prepare = link.peer.prepare_put_regions if put else link.peer.prepare_get_regions
     with translated(f"prepare {local.blocks} blocks with agent {agent.name!r}"):
         batch = prepare(

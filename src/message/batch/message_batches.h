@@ -20,6 +20,7 @@
 
 #include "link/link.h"
 #include "link/regions.h"
+#include "link/tags.h"
 #include "message/batch/batch_offer.h"
 #include "message/sender.h"
 #include "one_sided/one_sided_calls.h"
@@ -42,7 +43,7 @@ class MessageBatches final : public PieceOwner {
       : link_(link), sender_(sender), one_sided_(one_sided), calls_(calls), regions_(regions) {}
 
   // The internal tag of the offers for `tag`: above all user tags.
-  static constexpr uint64_t offer_tag(uint64_t tag) { return OH_TAG_MAX + 1 + tag; }
+  static constexpr uint64_t offer_tag(uint64_t tag) { return kOfferTags + tag; }
 
   void post(Request* request, std::unique_ptr<BatchReceive> receive);
   // The send of an offer has ended.

@@ -20,10 +20,10 @@ std::unique_ptr<StreamProxy> make_proxy(Endpoint& endpoint, Link& link,
 Proxy::Proxy(std::unique_ptr<ProxyPort> port, std::shared_ptr<ProxyMemory> memory)
     : StreamProxy(std::move(memory)),
       port_(std::move(port)),
-      messages_(*port_, *memory_, kFirstTag + OH_LANES),
+      messages_(*port_, *memory_, kStreamTags + OH_LANES),
       moves_(*port_, *memory_),
       signals_(*memory_, messages_),
-      resets_({*port_, *memory_, halves_, messages_}, kFirstTag) {
+      resets_({*port_, *memory_, halves_, messages_}, kStreamTags) {
   for (uint32_t queue = 0; queue < kernels::kProxyLanes; ++queue) {
     halves_.emplace_back(*port_, *memory_, queue);
   }

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "lane/stream_proxy.h"
+#include "link/tags.h"
 #include "stream/proxy/proxy_half.h"
 #include "stream/proxy/proxy_messages.h"
 #include "stream/proxy/proxy_moves.h"
@@ -40,8 +41,6 @@ class Proxy final : public StreamProxy {
   bool is_resetting(uint32_t lane) override;
 
  private:
-  // After the tags of barriers, which follow those of batches.
-  static constexpr uint64_t kFirstTag = OH_TAG_MAX + 1 + (uint64_t{3} << 61);
   bool receive() OH_REQUIRES(mutex_);
 
   const std::unique_ptr<ProxyPort> port_;

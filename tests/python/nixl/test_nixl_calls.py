@@ -534,6 +534,7 @@ def test_names_of_the_modules():
     assert all(error.__base__ is Exception for error in errors)
     assert bindings.NIXL_INIT_AGENT == ""
     assert bindings.nixl_thread_sync_t.NIXL_THREAD_SYNC_DEFAULT.value == 0
+    assert bindings.nixlXferTelemetry().totalBytes == 0
 
 
 def test_utils():

@@ -338,12 +338,10 @@ def reach_the_stopped(side, meanwhile):
     agent = side.agent
     area = Area(agent, SIZE, NEW)
     name = agent.add_remote_agent(metadata)
-    local = agent.get_xfer_descs([area.at(0, 64)], "DRAM")
-    remote = agent.get_xfer_descs([(base, 64, 0)], "DRAM")
     stop(pid)
     with ThreadPoolExecutor() as executor:
         try:
-            made = executor.submit(agent.initialize_xfer, "READ", local, remote, name)
+            made = executor.submit(agent.make_connection, name)
             until(agent._core.remote(name.decode())._reaching.locked, "the connecting thread")
             start = time.monotonic()
             meanwhile(agent, metadata, name)
@@ -352,7 +350,10 @@ def reach_the_stopped(side, meanwhile):
         finally:
             os.kill(pid, signal.SIGCONT)
         if meanwhile is make_other_calls:
-            run(agent, made.result())
+            made.result()
+            local = agent.get_xfer_descs([area.at(0, 64)], "DRAM")
+            remote = agent.get_xfer_descs([(base, 64, 0)], "DRAM")
+            run(agent, agent.initialize_xfer("READ", local, remote, name))
         else:
             with pytest.raises(nixlNotFoundError):
                 made.result()

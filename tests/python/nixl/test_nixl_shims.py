@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onehop.nixl
 import pytest
+from onehop.nixl import bindings, nixl_agent
 from onehop.nixl.shims import SHIM
 from shim_programs import check_without_numpy, found_by_spawned, python
 
@@ -90,15 +91,27 @@ def test_the_shims_are_not_imported_by_accident():
 
 
 REAL_API = """
+import enum
+
+class nixl_thread_sync_t(enum.Enum):
+    NIXL_THREAD_SYNC_NONE, NIXL_THREAD_SYNC_STRICT, NIXL_THREAD_SYNC_RW = "none", "strict", "rw"
+
 class nixl_agent_config:
-    def __init__(self, backends, capture_telemetry):
-        self.backends = backends
+    def __init__(
+        self, enable_prog_thread=True, enable_listen_thread=False, listen_port=8888,
+        capture_telemetry=False, num_threads=0, backends=["UCX"], sync_mode=None
+    ):
+        self.given = (
+            enable_prog_thread, enable_listen_thread, listen_port, capture_telemetry, num_threads,
+            backends, sync_mode and sync_mode.value,
+        )
 
 class nixlNotFoundError(Exception): pass
 
 class nixl_agent:
     def __init__(self, name, config):
         self.name, self.backends, self.backend_mems = name, {}, {}
+        self.given = config.given
         self.plugin_list, self.notifs = ["OBJ"], {"real": []}
     def create_backend(self, backend, initParams={}):
         if backend != "OBJ":
@@ -106,6 +119,8 @@ class nixl_agent:
         self.backends[backend] = 5
     def register_memory(self, *arguments):
         return ("real", arguments)
+    def get_agent_metadata(self):
+        return self.given
     def get_new_notifs(self):
         raise nixlNotFoundError("of the real one")
 """
@@ -136,9 +151,46 @@ assert nixl_agent("B").backends == {"UCX": "UCX"}
 """
 
 
-def test_other_backends_are_the_real_ones(tmp_path):
-    package = tmp_path / "nixl_cu13"
+# Its configuration goes with it. SGLang's HiCache gives one of the module _bindings.
+CONFIGURED = """
+import onehop.nixl; onehop.nixl.install()
+from nixl._api import nixlBind, nixl_agent, nixl_agent_config, nixl_thread_sync_t
+strict = nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
+config = nixl_agent_config(False, True, 99, True, num_threads=3, backends=[], sync_mode=strict)
+agent = nixl_agent("A", config)
+agent.create_backend("OBJ")
+assert agent.get_agent_metadata() == (False, True, 99, True, 3, [], "strict")
+
+agent = nixl_agent("B", nixl_agent_config(backends=[]))
+below = nixlBind.nixlAgentConfig()
+assert (below.useProgThread, below.listenPort, below.lthrDelay) == (False, 8888, 100_000)
+below.useProgThread, below.syncMode = True, nixlBind.NIXL_THREAD_SYNC_RW
+agent.agent = nixlBind.nixlAgent("B", below)
+agent.plugin_list = agent.agent.getAvailPlugins()
+assert agent.get_plugin_list() == ["UCX", "ONEHOP", "OBJ"]
+agent.create_backend("OBJ")
+assert agent.get_agent_metadata() == (True, False, 8888, False, 0, [], "rw")
+"""
+
+
+def real_nixl(folder):
+    """Make a package that stands for the real NIXL."""
+    package = folder / "nixl_cu13"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "_api.py").write_text(REAL_API)
-    python(FORWARD, PYTHONPATH=str(tmp_path))
+    return str(folder)
+
+
+@pytest.mark.parametrize("program", [FORWARD, CONFIGURED])
+def test_other_backends_are_the_real_ones(tmp_path, program):
+    python(program, PYTHONPATH=real_nixl(tmp_path))
+
+
+def test_an_agent_below_without_the_real_nixl():
+    agent = nixl_agent("A")
+    agent.agent = bindings.nixlAgent("A", bindings.nixlAgentConfig())
+    assert agent.agent.getAvailPlugins() == ["UCX", "ONEHOP"]
+    assert agent.add_remote_agent(nixl_agent("B").get_agent_metadata()) == b"B"
+    with pytest.raises(bindings.nixlInvalidParamError, match="nixlAgent"):
+        agent.agent = None

@@ -227,9 +227,9 @@ def test_strided_lists_reach_the_engine_as_runs(two, monkeypatch, operation, pre
     seen = []
     prepare = transfers._part
 
-    def spy(agent, put, local, there):
-        seen.append((local.counts, local.strides, there.strides))
-        return prepare(agent, put, local, there)
+    def spy(agent, put, local, there, wait):
+        seen[:] = [(local.counts, local.strides, there.strides)]
+        return prepare(agent, put, local, there, wait)
 
     monkeypatch.setattr(transfers, "_part", spy)
     two.theirs.bytes[:] = pattern(9, two.theirs.size)

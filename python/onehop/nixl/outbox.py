@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notifications without a transfer, on their way over one link."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import onehop
+from onehop import Peer, Request, Status
+
+__all__ = ["Outbox"]
+
+# Bytes on their way, above which a sender waits. Each notification counts as 64 or more.
+_UNSENT_MAX = 64 << 20
+_LEAST = 64
+
+
+class Outbox:
+    """Sends in order. What the other side has no room for waits here, and not in the caller.
+
+    Threading: any thread.
+    """
+
+    def __init__(self, peer: Peer) -> None:
+        # A put of no blocks: its notification is posted, and keeps its place behind earlier puts.
+        self._put = peer.prepare_put_regions([], [], None, [], None, [], [])
+        self._lock = threading.Lock()
+        self._unsent: deque[tuple[Request, int]] = deque()
+        self._bytes = 0
+
+    def send(self, message: bytes, within: dict[str, float]) -> None:
+        """Send it; waits for room within the timeout if too much is on its way."""
+        charge = max(len(message), _LEAST)
+        with self._lock:
+            while not self._has_room(charge):
+                onehop.wait_any([self._unsent[0][0]], **within)
+            request = self._put.post(message, after=None)
+            if request.status == Status.IN_PROGRESS:
+                self._unsent.append((request, charge))
+                self._bytes += charge
+            else:
+                request.test()  # raises what it failed with
+
+    def _has_room(self, charge: int) -> bool:
+        while self._unsent and self._unsent[0][0].done:
+            self._bytes -= self._unsent.popleft()[1]
+        return not self._unsent or self._bytes + charge <= _UNSENT_MAX
+
+    @property
+    def empty(self) -> bool:
+        """Whether all have been sent, or have failed with the link."""
+        # Without the lock, which a sender keeps while it waits for room.
+        return all(request.done for request, _ in list(self._unsent))
