@@ -75,9 +75,10 @@ class Selection {
   std::array<std::array<Row, 4>, 4> rows_;  // by the kinds of local and remote memory
 };
 
-// One row of the explanation: sizes [first, last]. The source is ours, also of a put or get.
+// One row of the explanation: sizes [first, last]. The source is ours, also of a put or get; that
+// of atomic operations is the calling thread, "host".
 struct PathRow {
-  // "message", "put/get" or "stream"; "pending message" where that takes another path.
+  // "message", "put/get", "atomic" or "stream"; "pending message" where that takes another path.
   std::string operation;
   MemoryKind source;
   MemoryKind target;
