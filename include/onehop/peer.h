@@ -183,11 +183,11 @@ OH_API oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info);
  *  - "pending message": a send whose memory still waits for earlier work (oh_after) when its
  *    receive is posted. Without such a row, "message" applies.
  *  - A host-to-device message takes the link's path while all transfer slots are in use.
- * Batches, and batches as messages, are "put/get".
+ * Batches, and batches as messages, are "put/get". "atomic" with the path "none": not viable.
  */
 typedef struct oh_path_row {
   size_t struct_size;
-  const char* operation; /* "message", "pending message", "put/get" or "stream" */
+  const char* operation; /* "message", "pending message", "put/get", "atomic" or "stream" */
   const char* source;    /* memory kinds: "host", "shared", "device", "device-private" */
   const char* target;
   uint64_t first; /* sizes in bytes, both inclusive */

@@ -183,6 +183,29 @@ void explain_sizes(const LinkFacts& facts, PathRow row, Choose choose, std::vect
   }
 }
 
+// Atomic operations of the calling thread: one_sided/atomics.h and stream/stream_atomics.h.
+Choice choose_atomic(const LinkFacts& facts, MemoryKind target) {
+  if (!on_device(target)) {
+    if (facts.segment && (facts.same_process || target == MemoryKind::kShared)) {
+      return {bulk_path(facts), Method::kDirect, "one CPU instruction of the calling thread"};
+    }
+    return {
+        OH_PATH_INLINE, Method::kInline,
+        "by a thread of the owner, which a control message asks: the memory is not mapped here"};
+  }
+  const std::string only = "only a kernel carries them out, and ";
+  if (!facts.our_gpu) {
+    return {OH_PATH_NONE, Method::kNone, only + "this endpoint is for host memory"};
+  }
+  if (facts.stream_path != OH_PATH_NVLINK) {
+    return {OH_PATH_NONE, Method::kNone, only + "no kernel of ours can: " + facts.why_stream};
+  }
+  if (target == MemoryKind::kDevicePrivate && !(facts.same_process && facts.same_gpu)) {
+    return {OH_PATH_NONE, Method::kNone, only + "the memory cannot be mapped on our GPU"};
+  }
+  return {OH_PATH_NVLINK, Method::kDirect, "by a kernel of our GPU" + over(facts)};
+}
+
 // Stream-ordered messages and signals: one path for all sizes.
 void explain_streams(const LinkFacts& facts, std::vector<PathRow>* rows) {
   Choice choice{facts.stream_path, Method::kNone, facts.why_stream};
@@ -221,6 +244,10 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
       explain_sizes(facts, {"put/get", local, remote}, choose_one_sided, {0, facts.worker_max},
                     &rows);
     }
+  }
+  for (MemoryKind target : kAllKinds) {
+    if (!occurs(facts, MemoryKind::kHost, target)) continue;
+    rows.push_back({"atomic", MemoryKind::kHost, target, 8, 8, choose_atomic(facts, target)});
   }
   if (facts.our_gpu && facts.their_gpu) explain_streams(facts, &rows);
   return rows;

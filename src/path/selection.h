@@ -76,9 +76,11 @@ class Selection {
   std::array<std::array<Row, 4>, 4> rows_;  // indexed by the kinds of local and remote memory
 };
 
-// One row of explain(), for sizes [first, last]. `source` is the local memory, also of a get.
+// One row of explain(), for sizes [first, last]. `source` is the local memory, also of a get; for
+// atomic operations it is "host", the calling thread.
 struct PathRow {
-  // "message", "put/get" or "stream"; "pending message" where pending work changes the path.
+  // "message", "put/get", "atomic" or "stream"; "pending message" where pending work changes the
+  // path.
   std::string operation;
   MemoryKind source;
   MemoryKind target;

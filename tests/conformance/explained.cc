@@ -151,6 +151,41 @@ TEST_P(ExplainedPaths, OfPutsAndGets) {
   });
 }
 
+// The calling thread executes them where the memory is mapped; they are refused where nothing can.
+TEST_P(ExplainedPaths, OfAtomics) {
+  run([](Side& side) {
+    Memory memory(side, GetParam());
+    const Rows rows(side.peer());
+    with_each_pair(side, GetParam(), [&](bool first, size_t mine, const Between& between) {
+      if (!first) {
+        Buffer& buffer = memory[mine];
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
+        side.tell(region.descriptor());
+        side.sync();
+        return;
+      }
+      {
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        if (is_host(between.source)) {  // what is another kind to GPUs has no row of its own
+          const std::vector<const Row*> found = rows.of("atomic", {"host", between.target});
+          ASSERT_EQ(found.size(), 1u) << between.target;
+          uint64_t before = 0;
+          const oh_status status =
+              oh_peer_fetch_add(side.peer().get(), remote.get(), 8, 1,
+                                std::chrono::nanoseconds(20s).count(), &before);
+          const bool viable = found[0]->path != OH_PATH_NONE;
+          EXPECT_EQ(status, viable ? OH_OK : OH_ERR_NOT_VIABLE)
+              << oh_error_text() << "; the row: " << found[0]->why;
+          if (is_host(between.target)) {
+            EXPECT_EQ(remote.is_mapped(), found[0]->method == "direct") << found[0]->why;
+          }
+        }
+      }
+      side.sync();
+    });
+  });
+}
+
 // A sent batch is put into the receive's blocks.
 TEST_P(ExplainedPaths, OfBatchesAsMessages) {
   run([](Side& side) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
@@ -345,8 +346,60 @@ TEST(SelectionTest, StreamsAreExplained) {
   EXPECT_TRUE(row_of(facts).empty());
 }
 
-// Whatever the facts: the rows of a pair of memory kinds cover all sizes without gap or overlap,
-// and each agrees with choose_message() at both of its ends.
+// One row for each kind of memory that the other side has.
+TEST(SelectionTest, AtomicOperationsAreExplained) {
+  auto choice_of = [](const LinkFacts& facts, MemoryKind target) {
+    std::vector<Choice> found;
+    for (const PathRow& row : explain(facts)) {
+      if (row.operation != "atomic" || row.target != target) continue;
+      EXPECT_EQ(row.source, kHost);
+      EXPECT_EQ(row.first, 8u);
+      EXPECT_EQ(row.last, 8u);
+      found.push_back(row.choice);
+    }
+    EXPECT_LE(found.size(), 1u);
+    return found.empty() ? std::optional<Choice>() : found[0];
+  };
+  LinkFacts shm = gpu_link(false);
+  LinkFacts local = link(true, true, true, true);
+  LinkFacts socket = link(false, false, false, false);
+  LinkFacts kernels = gpu_link(false);
+  kernels.stream_path = OH_PATH_NVLINK;
+  kernels.gpu_link = joined_by(OH_LINK_NVLINK, 18);
+  LinkFacts threads = gpu_link(true);
+  LinkFacts one_gpu = gpu_link(true, true);
+  threads.stream_path = one_gpu.stream_path = OH_PATH_NVLINK;
+  LinkFacts no_kernels = gpu_link(false);
+  no_kernels.stream_path = OH_PATH_PROXY;
+  no_kernels.why_stream = "there is no peer access";
+  LinkFacts to_gpu = gpu_link(false);
+  to_gpu.our_gpu = false;
+  const Row table[] = {
+      {shm, kHost, kHost, 8, OH_PATH_INLINE, Method::kInline, "not mapped"},
+      {shm, kHost, kShared, 8, OH_PATH_SHM, Method::kDirect, "CPU instruction"},
+      {local, kHost, kHost, 8, OH_PATH_LOCAL, Method::kDirect, "CPU instruction"},
+      {local, kHost, kShared, 8, OH_PATH_LOCAL, Method::kDirect, "CPU instruction"},
+      {socket, kHost, kShared, 8, OH_PATH_INLINE, Method::kInline, "not mapped"},
+      {kernels, kHost, kDevice, 8, OH_PATH_NVLINK, Method::kDirect,
+       "kernel of our GPU, over NVLink"},
+      {kernels, kHost, kPrivate, 8, OH_PATH_NONE, Method::kNone, "cannot be mapped"},
+      {threads, kHost, kPrivate, 8, OH_PATH_NONE, Method::kNone, "cannot be mapped"},
+      {one_gpu, kHost, kPrivate, 8, OH_PATH_NVLINK, Method::kDirect, "kernel of our GPU"},
+      {no_kernels, kHost, kDevice, 8, OH_PATH_NONE, Method::kNone, "there is no peer access"},
+      {to_gpu, kHost, kDevice, 8, OH_PATH_NONE, Method::kNone, "endpoint is for host memory"},
+  };
+  for (const Row& row : table) {
+    const std::optional<Choice> choice = choice_of(row.facts, row.target);
+    ASSERT_TRUE(choice);
+    EXPECT_EQ(choice->path, row.path) << choice->why;
+    EXPECT_EQ(choice->method, row.method) << choice->why;
+    EXPECT_NE(choice->why.find(row.why), std::string::npos) << choice->why;
+  }
+  EXPECT_FALSE(choice_of(local, kDevice));
+}
+
+// Whatever the facts are: the rows of a pair of memories follow each other without gap or overlap,
+// from nothing to everything, and each says what choose_message() says at both of its ends.
 TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
   for (int bits = 0; bits < 128; ++bits) {
     for (uint64_t granted : {uint64_t{0}, uint64_t{400}, uint64_t{65536}}) {
@@ -364,6 +417,7 @@ TEST(SelectionTest, TheExplanationCoversEverySizeOnce) {
           std::map<std::string, size_t> complete;
           for (const PathRow& row : explain(facts)) {
             EXPECT_FALSE(row.choice.why.empty());
+            if (row.operation == "atomic") continue;  // of one size
             Kinds kinds(row.operation, row.source, row.target);
             EXPECT_EQ(row.first, next[kinds]) << granted << " " << eager;
             EXPECT_LE(row.first, row.last);
