@@ -95,8 +95,9 @@ ONEHOP_PROTOCOL uint32_t take_signals(const oh_lane_handle& lane, uint32_t slot,
   uint64_t* taken = &signals->taken[slot];
   uint64_t had = A::load_relaxed(taken);
   while (true) {
-    // What was taken may be read later than what arrived: no difference of the two.
-    if (A::load_acquire(&signals->arrived[slot]) >= had + count) {
+    const uint64_t arrived = A::load_acquire(&signals->arrived[slot]);
+    // What was taken may be read later than what arrived, and be more.
+    if (arrived >= had && arrived - had >= count) {
       const uint64_t seen = A::compare_swap(taken, had, had + count);
       if (seen == had) return OH_LANE_OK;
       had = seen;
