@@ -2,7 +2,6 @@
 //
 // The exports that are known, and whether their memory is still there. How one is made is in
 // gpu_export_walk.cc.
-#include <mutex>
 
 #include "memory/gpu_export_walk.h"
 #include "memory/gpu_memory.h"
@@ -43,16 +42,8 @@ Life life(const cuda::Driver& driver, const GpuExport& made, uint64_t data, uint
 }  // namespace
 
 GpuExports& GpuExports::instance() {
-  // One per process: a child of fork() has neither the descriptors nor the driver.
-  static std::mutex* const mutex = new std::mutex;
-  static GpuExports* exports = nullptr;
-  static uint32_t generation = 0;
-  std::lock_guard lock(*mutex);
-  if (!exports || generation != fork_generation()) {
-    exports = new GpuExports;
-    generation = fork_generation();
-  }
-  return *exports;
+  // A child of fork() has neither the descriptors nor the driver.
+  return of_this_process([] { return new GpuExports; });
 }
 
 GpuExports::Export GpuExports::known_locked(uint64_t data, uint64_t size) const {
