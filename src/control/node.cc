@@ -34,12 +34,12 @@ Result<std::shared_ptr<Node>> Node::get(const Config& config) {
   struct Known {
     Mutex mutex;
     std::weak_ptr<Node> node;
-    uint32_t generation = 0;
   };
-  static Known* const known = new Known;
-  MutexLock lock(known->mutex);
-  std::shared_ptr<Node> node = known->node.lock();
-  if (node && known->generation == fork_generation()) {
+  // The parent's node has no thread in a child of fork(). It stays: what holds it is poisoned, too.
+  Known& known = of_this_process([] { return new Known; });
+  MutexLock lock(known.mutex);
+  std::shared_ptr<Node> node = known.node.lock();
+  if (node) {
     Status status = node->check(config);
     if (status.ok()) return node;
     // A node whose endpoints are all closed does not block a new one; it is destroyed with the last
@@ -47,15 +47,10 @@ Result<std::shared_ptr<Node>> Node::get(const Config& config) {
     if (node->has_acceptors()) return status;
     node.reset();
   }
-  if (node) {
-    // A child of fork(): the parent's node has no thread here. Leak it.
-    new std::shared_ptr<Node>(std::move(node));
-  }
   std::unique_ptr<Node> made(new Node);
   OH_RETURN_IF_ERROR(made->start(config));
   node = std::shared_ptr<Node>(made.release(), destroy);
-  known->node = node;
-  known->generation = fork_generation();
+  known.node = node;
   return node;
 }
 

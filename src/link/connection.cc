@@ -155,12 +155,12 @@ Status Connection::receive_some(ConnectionOwner& owner, const Status& end) {
     if (!message) return {};
     bytes += message->payload.size();
     if (message->lost_fds) {
-      // A block that cannot be mapped does not end the link.
-      if (message->type != static_cast<uint8_t>(Control::kBlock)) {
+      // Memory that cannot be mapped does not end the link.
+      const auto type = static_cast<Control>(message->type);
+      if (type != Control::kBlock && type != Control::kExport && type != Control::kExportMore) {
         return error(OH_ERR_LINK, "%s", MessageSocket::kWhyLost);
       }
-      OH_LOG(kWarn, "shared memory of process %d cannot be mapped: %s", pid_,
-             MessageSocket::kWhyLost);
+      OH_LOG(kWarn, "memory of process %d cannot be mapped: %s", pid_, MessageSocket::kWhyLost);
     }
     OH_RETURN_IF_ERROR(owner.on_message(message->type, message->payload, std::move(message->fds)));
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "link/memory_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
 #include "link/link.h"
+#include "platform/os/message_socket.h"
 
 namespace oh {
 namespace {
@@ -79,17 +81,23 @@ Status MemoryExchange::on_export(ByteView payload, std::vector<UniqueFd> fds, bo
       OH_ASSIGN_OR_RETURN(arriving_->record, ExportRecord::decode(reader));
     }
   }
+  // Each message has as many as go at once, or none where the kernel has dropped them.
+  const size_t due =
+      arriving_ ? std::min(kFdsAtOnce, arriving_->expected - arriving_->fds.size()) : 0;
   bool fits = arriving_ && arriving_->number == number && reader.at_end() &&
               arriving_->expected <= arriving_->record.chunks.size() &&
-              fds.size() <= arriving_->expected - arriving_->fds.size() &&
-              (number & GpuExports::kNumberBit) != 0;
+              (fds.empty() || fds.size() == due) && (number & GpuExports::kNumberBit) != 0;
   if (!fits) return error(OH_ERR_PROTOCOL, "an export of %zu bytes makes no sense", payload.size());
+  arriving_->lost = arriving_->lost || fds.size() < due;
+  fds.resize(due);
   for (UniqueFd& fd : fds) arriving_->fds.push_back(std::move(fd));
   if (arriving_->fds.size() < arriving_->expected) return {};
   std::unique_ptr<Arriving> whole = std::move(arriving_);
   if (whole->record.chunks.empty()) return import(number, nullptr);
   Status why = error(OH_ERR_NOT_VIABLE, "this endpoint has no GPU");
-  if (link_.device) {
+  if (whole->lost) {
+    why = error(OH_ERR_NO_RESOURCE, "%s", MessageSocket::kWhyLost);
+  } else if (link_.device) {
     Result<std::shared_ptr<ImportedBlock>> opened = GpuImports::instance().open(
         link_.device->shared_gpu(), process_, number, whole->record, std::move(whole->fds));
     if (opened.ok()) return import(number, std::move(*opened));

@@ -2,7 +2,6 @@
 #include "link/totals.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "platform/os/fork.h"
 
@@ -20,18 +19,8 @@ void Stats::add(const Stats& other) {
   }
 }
 
-Totals::Totals() : generation_(fork_generation()) {}
-
-// Takes no lock: another thread may have held it at the fork.
 Totals& Totals::instance() {
-  static std::atomic<Totals*> current{nullptr};
-  // acquire: pairs with the exchange that publishes it.
-  Totals* found = current.load(std::memory_order_acquire);
-  if (found && found->generation_ == fork_generation()) return *found;
-  auto* made = new Totals;  // the parent's object is left alone
-  if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
-  delete made;  // another thread was faster
-  return *found;
+  return of_this_process([] { return new Totals; });
 }
 
 void Totals::enter(const CountedLink& link) {

@@ -40,9 +40,8 @@ class Totals {
   Sum sum() const;
 
  private:
-  Totals();
+  Totals() = default;
 
-  const uint32_t generation_;  // of fork()
   mutable Mutex mutex_;
   Stats gone_ OH_GUARDED_BY(mutex_);
   std::vector<const CountedLink*> links_ OH_GUARDED_BY(mutex_);

@@ -22,21 +22,17 @@ namespace {
 struct Known {
   Mutex mutex;
   Trace* trace OH_GUARDED_BY(mutex) = nullptr;
-  uint32_t generation OH_GUARDED_BY(mutex) = 0;
-  bool at_exit OH_GUARDED_BY(mutex) = false;
 };
 
-// Never destroyed: threads may still run when static destructors do.
 Known& known() {
-  static Known* const instance = new Known;
-  return *instance;
+  return of_this_process([] { return new Known; });
 }
 
+// A child of fork() inherits the call, and leaves the parent's file alone.
 void write_at_exit() {
   Known& all = known();
   MutexLock lock(all.mutex);
-  // A child of fork() leaves the parent's file alone.
-  if (!all.trace || all.generation != fork_generation()) return;
+  if (!all.trace) return;
   if (Status status = all.trace->write(); !status.ok()) {
     OH_LOG(kError, "%s", status.text().c_str());
   }
@@ -88,9 +84,8 @@ Result<Trace*> Trace::open(const Config& config) {
   if (config.trace.empty() && !nvtx) return static_cast<Trace*>(nullptr);
   Known& all = known();
   MutexLock lock(all.mutex);
-  const bool ours = all.trace && all.generation == fork_generation();
   // A trace that was created only for a tool has no file.
-  if (ours && (config.trace.empty() || !all.trace->path().empty())) return all.trace;
+  if (all.trace && (config.trace.empty() || !all.trace->path().empty())) return all.trace;
   std::string path = expand_trace_path(config.trace, host_name(), getpid());
   const size_t events = path.empty() ? 0 : static_cast<size_t>(config.trace_events);
   auto made = std::make_unique<Trace>(std::move(path), events, nvtx);
@@ -98,9 +93,9 @@ Result<Trace*> Trace::open(const Config& config) {
     return error(OH_ERR_CONFIG, "ONEHOP_TRACE=%s: %s", config.trace.c_str(), status.text().c_str());
   }
   // A child of fork() inherits the atexit() call, and does not touch the parent's trace.
-  if (!std::exchange(all.at_exit, true)) std::atexit(write_at_exit);
+  static std::atomic<bool> at_exit{false};
+  if (!at_exit.exchange(true)) std::atexit(write_at_exit);
   all.trace = made.release();
-  all.generation = fork_generation();
   return all.trace;
 }
 

@@ -2,7 +2,6 @@
 //
 // The table of exports, and the checks that their memory still exists. gpu_export_walk.cc makes the
 // exports.
-#include <mutex>
 
 #include "memory/gpu_export_walk.h"
 #include "memory/gpu_memory.h"
@@ -44,15 +43,7 @@ Life life(const cuda::Driver& driver, const GpuExport& made, uint64_t data, uint
 
 GpuExports& GpuExports::instance() {
   // A child of fork() gets a new instance: it has neither the descriptors nor the driver.
-  static std::mutex* const mutex = new std::mutex;
-  static GpuExports* exports = nullptr;
-  static uint32_t generation = 0;
-  std::lock_guard lock(*mutex);
-  if (!exports || generation != fork_generation()) {
-    exports = new GpuExports;
-    generation = fork_generation();
-  }
-  return *exports;
+  return of_this_process([] { return new GpuExports; });
 }
 
 GpuExports::Export GpuExports::known_locked(uint64_t data, uint64_t size) const {

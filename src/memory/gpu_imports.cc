@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <mutex>
-
 #include "memory/gpu_mapping.h"
 #include "memory/gpu_memory.h"
 #include "platform/os/fork.h"
@@ -23,15 +21,7 @@ struct ImportedGpuBlock final : ImportedBlock {
 
 GpuImports& GpuImports::instance() {
   // A child of fork() gets a new instance: it has none of the mappings.
-  static std::mutex* const mutex = new std::mutex;
-  static GpuImports* imports = nullptr;
-  static uint32_t generation = 0;
-  std::lock_guard lock(*mutex);
-  if (!imports || generation != fork_generation()) {
-    imports = new GpuImports;
-    generation = fork_generation();
-  }
-  return *imports;
+  return of_this_process([] { return new GpuImports; });
 }
 
 std::shared_ptr<ImportedBlock> GpuImports::known_locked(const Key& key) const {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/import_cache.h"
 
+#include "platform/os/fork.h"
 #include "platform/os/os.h"
 
 namespace oh {
 
 ImportCache& ImportCache::instance() {
-  static ImportCache* const cache = new ImportCache;
-  return *cache;
+  return of_this_process([] { return new ImportCache; });
 }
 
 Result<std::shared_ptr<ImportedBlock>> ImportCache::open(const Id& owner, uint32_t number,

@@ -9,15 +9,7 @@ namespace oh {
 
 SharedHeap& SharedHeap::instance() {
   // A child of fork() gets a new instance: it keeps the mappings but has none of the descriptors.
-  static std::mutex* const mutex = new std::mutex;
-  static SharedHeap* heap = nullptr;
-  static uint32_t generation = 0;
-  std::lock_guard lock(*mutex);
-  if (!heap || generation != fork_generation()) {
-    heap = new SharedHeap;
-    generation = fork_generation();
-  }
-  return *heap;
+  return of_this_process([] { return new SharedHeap; });
 }
 
 Result<std::shared_ptr<SharedBlock>> SharedHeap::allocate(uint64_t size) {

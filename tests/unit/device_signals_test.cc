@@ -32,11 +32,12 @@ TEST(DeviceSignalsTest, AWaitThatGivesUpTakesNothing) {
   TwoSides sides({.timeout_ns = kShort});
   Alone alone;
   const oh_lane_handle theirs = sides.handle(1);
-  EXPECT_TRUE(signal<Delayed>(sides.handle(0), alone.group, 5, 2));
-  for (uint64_t count : {uint64_t{3}, UINT64_MAX}) {
+  EXPECT_TRUE(signal<Delayed>(sides.handle(0), alone.group, 5, 3));
+  EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, 1), OH_LANE_OK);
+  for (uint64_t count : {uint64_t{3}, UINT64_MAX, UINT64_MAX - 1}) {
     EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, count), OH_LANE_TIMEOUT);
   }
-  EXPECT_EQ(sides.signals(1).taken[5], 0u);
+  EXPECT_EQ(sides.signals(1).taken[5], 1u);
   sides.abort(1);
   EXPECT_EQ(wait_signal<Delayed>(theirs, alone.group, 5, 3), OH_LANE_TIMEOUT)
       << "the end of a lane is none of signals";

@@ -4,6 +4,8 @@
 // sends are mapped a second time.
 #include "link/memory_exchange.h"
 
+#include <sys/eventfd.h>
+
 #include <cstring>
 
 #include "unit/fake_link.h"
@@ -180,6 +182,38 @@ TEST_F(MemoryExchangeTest, WithoutAGpuNoDeviceMemoryIsMapped) {
   record.encode(writer);
   EXPECT_TRUE(is_ok(user_->memory.on_export(bytes, {}, /*first=*/true)));
   EXPECT_TRUE(user_->has_failed(number));
+}
+
+// The process is at its limit of open files: the kernel drops them.
+TEST_F(MemoryExchangeTest, DeviceMemoryWhoseDescriptorsAreLostIsNotMapped) {
+  const uint32_t number = GpuExports::kNumberBit | 5;
+  constexpr uint64_t kChunks = 11;
+  ExportRecord record;
+  record.base = 0x7000;
+  record.length = kChunks * 100;
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    record.chunks.push_back({i * 100, 100, ChunkKind::kCudaFd, {}});
+  }
+  Bytes rest;
+  Writer(rest).u32(number);
+  Bytes first = rest;
+  Writer writer(first);
+  writer.u32(kChunks);
+  record.encode(writer);
+  auto some = [](size_t count) {
+    std::vector<UniqueFd> fds;
+    while (fds.size() < count) fds.emplace_back(eventfd(0, EFD_CLOEXEC));
+    return fds;
+  };
+  EXPECT_TRUE(is_ok(user_->memory.on_export(first, {}, /*first=*/true)));
+  EXPECT_FALSE(user_->has_failed(number));
+  EXPECT_TRUE(is_ok(user_->memory.on_export(rest, some(3), /*first=*/false)));
+  EXPECT_TRUE(user_->has_failed(number));
+  EXPECT_TRUE(is_ok(user_->memory.on_export(first, some(8), /*first=*/true)));
+  EXPECT_TRUE(is_ok(user_->memory.on_export(rest, {}, /*first=*/false)));
+  EXPECT_EQ(user_->failed, 2);
+  EXPECT_TRUE(is_ok(user_->memory.on_export(first, some(8), /*first=*/true)));
+  EXPECT_TRUE(fails_with(user_->memory.on_export(rest, some(2), /*first=*/false), OH_ERR_PROTOCOL));
 }
 
 TEST_F(MemoryExchangeTest, MalformedMessagesBreakTheProtocol) {

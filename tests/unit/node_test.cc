@@ -4,8 +4,13 @@
 #include "control/node.h"
 
 #include <netinet/in.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "endpoint/endpoint.h"
+#include "platform/os/os.h"
 #include "unit/support.h"
 
 namespace node_test {
@@ -56,6 +61,34 @@ TEST(NodeTest, OnceAllAreClosedTheNextSettingsHold) {
   ASSERT_EQ(address.hosts.size(), 1u);
   EXPECT_TRUE(address.hosts[0].text().starts_with("127.0.0.1:"));
   EXPECT_TRUE(fails_with(create({}), OH_ERR_CONFIG));
+}
+
+// A thread that is at it for as long as its process lives.
+class StalledOs final : public Os {
+ public:
+  int getrandom(void*, size_t) override {
+    stalled.store(true);
+    while (true) pause();
+  }
+  std::atomic<bool> stalled{false};
+};
+
+// What the thread of the parent holds, no thread of the child gives back.
+TEST(NodeTest, AChildOfForkNeedsNoLockOfItsParents) {
+#if defined(OH_THREAD_SANITIZER)
+  GTEST_SKIP() << "ThreadSanitizer lets no child of a process with threads start any of its own";
+#endif
+  unit::in_child([] {
+    static StalledOs stalling;
+    os_replace(&stalling);
+    std::thread([] { (void)Node::get(unit::config_with()).ok(); }).detach();
+    ASSERT_TRUE(unit::eventually([] { return stalling.stalled.load(); }));
+    unit::in_child([] {
+      alarm(20);
+      os_replace(nullptr);
+      EXPECT_TRUE(is_ok(create({{"ONEHOP_INTERFACE", "127.0.0.1"}})));
+    });
+  });
 }
 
 }  // namespace

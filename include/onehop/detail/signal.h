@@ -98,8 +98,9 @@ ONEHOP_PROTOCOL uint32_t take_signals(const oh_lane_handle& lane, uint32_t slot,
   uint64_t* taken = &signals->taken[slot];
   uint64_t had = A::load_relaxed(taken);
   while (true) {
-    // No subtraction: `taken` may be newer than `arrived`.
-    if (A::load_acquire(&signals->arrived[slot]) >= had + count) {
+    const uint64_t arrived = A::load_acquire(&signals->arrived[slot]);
+    // `taken` may be newer than `arrived`, and larger.
+    if (arrived >= had && arrived - had >= count) {
       const uint64_t seen = A::compare_swap(taken, had, had + count);
       if (seen == had) return OH_LANE_OK;
       had = seen;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "platform/os/fork.h"
 #include "platform/os/os.h"
 
 namespace oh {
@@ -16,10 +17,10 @@ Result<const Crypto*> Crypto::open(const std::string& path) {
     std::mutex mutex;
     std::map<std::string, Crypto> by_path;
   };
-  static Opened* const opened = new Opened;
-  std::lock_guard lock(opened->mutex);
-  auto known = opened->by_path.find(path);
-  if (known != opened->by_path.end()) return const_cast<const Crypto*>(&known->second);
+  Opened& opened = of_this_process([] { return new Opened; });
+  std::lock_guard lock(opened.mutex);
+  auto known = opened.by_path.find(path);
+  if (known != opened.by_path.end()) return const_cast<const Crypto*>(&known->second);
 
   std::vector<std::string> names = {path};
   if (path.empty()) names = {"libcrypto.so.3", "libcrypto.so.1.1", "libcrypto.so"};
@@ -37,7 +38,7 @@ Result<const Crypto*> Crypto::open(const std::string& path) {
     crypto.library_ = name;
     if (crypto.hmac_ && crypto.sha256_) {
       OH_RETURN_IF_ERROR(crypto.check());
-      return const_cast<const Crypto*>(&opened->by_path.emplace(path, crypto).first->second);
+      return const_cast<const Crypto*>(&opened.by_path.emplace(path, crypto).first->second);
     }
     tried += strf("%s%s lacks HMAC or EVP_sha256", tried.empty() ? "" : "; ", name.c_str());
   }

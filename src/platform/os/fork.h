@@ -20,6 +20,27 @@ inline uint32_t fork_generation() { return g_fork_generation.load(std::memory_or
 // Installs the fork handlers. Owners of descriptors call it.
 void fork_watch();
 
+// Returns the process's instance, which `make` allocates on first use. A child of fork() gets a new
+// one: a thread that only the parent has may hold the lock of the parent's. Instances are never
+// destroyed, because threads may still run during static destruction.
+template <typename Make>
+auto& of_this_process(Make make) {
+  struct Made {
+    decltype(make()) value;
+    uint32_t generation;
+  };
+  static std::atomic<Made*> current{nullptr};
+  // acquire: pairs with the exchange that publishes it.
+  Made* found = current.load(std::memory_order_acquire);
+  if (found && found->generation == fork_generation()) return *found->value;
+  fork_watch();
+  auto* made = new Made{make(), fork_generation()};
+  if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made->value;
+  delete made->value;  // another thread was faster
+  delete made;
+  return *found->value;
+}
+
 // Registers and deregisters a descriptor to close in a child of fork().
 void fork_watch_fd(int fd);
 void fork_forget_fd(int fd);

@@ -29,17 +29,15 @@ Result<Id> process_identity() {
   struct Known {
     std::mutex mutex;
     bool made = false;
-    uint32_t generation = 0;
     Id id{};
   };
-  static Known* const known = new Known;
-  std::lock_guard lock(known->mutex);
-  if (!known->made || known->generation != fork_generation()) {
-    OH_ASSIGN_OR_RETURN(known->id, random_id());
-    known->made = true;
-    known->generation = fork_generation();
+  Known& known = of_this_process([] { return new Known; });
+  std::lock_guard lock(known.mutex);
+  if (!known.made) {
+    OH_ASSIGN_OR_RETURN(known.id, random_id());
+    known.made = true;
   }
-  return known->id;
+  return known.id;
 }
 
 namespace {
