@@ -440,7 +440,7 @@ class nixl_agent(DescriptorCalls):
         core = self._core
         core.sweep()
         transfer = Transfer(core, put, local, remote, numbers, notify)
-        remote.agent.errands.run(transfer.prepare, transfer.unprepared)
+        remote.agent.calls.run(transfer.prepare, transfer.unprepared)
         return nixl_xfer_handle(core, transfer)
 
     def transfer(self, handle: nixl_xfer_handle, notif_msg: bytes | str = b"") -> str:

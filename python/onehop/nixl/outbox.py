@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications without a transfer, on their way over one link."""
+"""Notifications without a transfer, over one link."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from onehop import Peer, Request, Status
 
 __all__ = ["Outbox"]
 
-# Bytes on their way, above which a sender waits. Each notification counts as 64 or more.
+# Unsent bytes above which a sender waits. Each notification counts as at least 64.
 _UNSENT_MAX = 64 << 20
 _LEAST = 64
 
 
 class Outbox:
-    """Sends in order. What the other side has no room for waits here, and not in the caller.
+    """Sends in order. Notifications for which the peer has no room wait here, not in the caller.
 
     Threading: any thread.
     """
 
     def __init__(self, peer: Peer) -> None:
-        # A put of no blocks: its notification is posted, and keeps its place behind earlier puts.
+        # A put of no blocks: posts a notification, which stays ordered after earlier puts.
         self._put = peer.prepare_put_regions([], [], None, [], None, [], [])
         self._lock = threading.Lock()
         self._unsent: deque[tuple[Request, int]] = deque()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import onehop
 from onehop import Peer, RemoteRegion, Request, Status
+from onehop.nixl.deferred import CallQueue, NotYet
 from onehop.nixl.descs import Array
 from onehop.nixl.enums import nixl_mem_t
-from onehop.nixl.errands import Errands, NotYet
 from onehop.nixl.errors import (
     nixlNotFoundError,
     nixlRemoteDisconnectError,
@@ -62,8 +62,8 @@ class RemoteAgent:
         # Held while connecting or attaching, which may take as long as the peer needs; metadata can
         # be read and merged meanwhile.
         self._reaching = threading.Lock()
-        # What waits for that, in the order of the calls.
-        self.errands = Errands()
+        # Calls that wait for a connection or an attach, in order.
+        self.calls = CallQueue()
         self._lock = threading.RLock()
         self._sequence = -1
         self._endpoints: dict[int, EndpointRecord] = {}
@@ -178,12 +178,12 @@ class RemoteAgent:
             with translated(tried):
                 link.outbox.send(NOTE + message, self.within)
 
-        self.errands.run(send, lambda failure: _log.warning("%s failed: %s", tried, failure))
+        self.calls.run(send, lambda failure: _log.warning("%s failed: %s", tried, failure))
 
     @property
     def sending(self) -> bool:
         """Whether notifications to it are still to be sent."""
-        return not self.errands.idle or not all(link.outbox.empty for link in self.links())
+        return not self.calls.idle or not all(link.outbox.empty for link in self.links())
 
     def attach(self, link: Link, region: RegionRecord, wait: bool = True) -> RemoteRegion:
         """Return the attached remote region, for operations on this link; NotYet: as link()."""

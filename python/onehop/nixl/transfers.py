@@ -178,7 +178,7 @@ class Transfer:
     def prepare(self, wait: bool = True) -> None:
         """Reach the memory of the other agent. NotYet: that would wait for it, and wait is False.
 
-        Posts that come before it has ended are made behind it: see RemoteAgent.errands.
+        Posts before its end are queued behind it in RemoteAgent.calls.
         """
         assert self._sides is not None
         parts = list(_parts(self.core.memory, *self._sides, wait))
@@ -214,7 +214,7 @@ class Transfer:
             self._start = time.perf_counter()
             self._state, self._queued = "PROC", True
             self.core.active[id(self)] = self
-            self.agent.errands.run(self._post_in_turn, self._failed_in_turn)
+            self.agent.calls.run(self._post_in_turn, self._failed_in_turn)
             return self._state
 
     def _check_usable(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that wait for another process, made in a thread of their own, so that callers do not."""
+"""Calls that may wait for another process: a thread makes them, so the caller does not wait."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["Errands", "NotYet"]
+__all__ = ["CallQueue", "NotYet"]
 
-# Seconds that a caller waits for the end of what is first in the queue: failures are told by the
-# call itself then, where the other process answers at all.
+# Seconds that a caller waits for the first call in the queue, so that the caller itself gets the
+# error if the other process answers soon.
 _PROMPT = 0.1
 
 
 class NotYet(Exception):
-    """The call would wait for another process."""
+    """The call would have to wait for another process."""
 
 
-class _Errand:
-    """One call, and who is told that it failed: the caller that waits for it, or `late`."""
+class _Call:
+    """One call. Its error goes to the caller that waits for it, else to `late`."""
 
     def __init__(self, call: Callable[[bool], None], late: Callable[[Exception], None]) -> None:
         self._call = call
@@ -43,7 +43,7 @@ class _Errand:
             self._late(failure)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end up to so long; raises what it failed with by then."""
+        """Wait up to so many seconds for the end; raises the error of the call if it has failed."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended, seconds)
             self._awaited = self._ended
@@ -51,15 +51,15 @@ class _Errand:
             raise self._failure
 
 
-class Errands:
-    """A queue of calls, and a thread that lives while there are any.
+class CallQueue:
+    """A queue of calls, and a thread that runs while there are any.
 
     Threading: any thread.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: deque[_Errand] = deque()
+        self._queue: deque[_Call] = deque()
         self._busy = False
 
     @property
@@ -68,10 +68,10 @@ class Errands:
         return not self._busy
 
     def run(self, call: Callable[[bool], None], late: Callable[[Exception], None]) -> None:
-        """Make a call behind those in the queue; here and now if there is none.
+        """Make a call after those in the queue; in this thread if there are none.
 
-        The call gets whether it may wait for another process. One that may not, and would, raises
-        NotYet, and goes to the queue. late: gets a failure that this did not raise.
+        call: its argument says whether it may wait for another process. If it may not and would
+        have to, it raises NotYet and is queued. late: gets an error that run() did not raise.
         """
         first = self.idle
         if first:
@@ -81,16 +81,16 @@ class Errands:
                 pass
             else:
                 return
-        errand = _Errand(call, late)
+        queued = _Call(call, late)
         if not first:
-            errand.wait(0)
-        self._add(errand)
+            queued.wait(0)
+        self._add(queued)
         if first:
-            errand.wait(_PROMPT)
+            queued.wait(_PROMPT)
 
-    def _add(self, errand: _Errand) -> None:
+    def _add(self, queued: _Call) -> None:
         with self._lock:
-            self._queue.append(errand)
+            self._queue.append(queued)
             if self._busy:
                 return
             self._busy = True
@@ -105,6 +105,6 @@ class Errands:
                 if not self._queue:
                     self._busy = False
                     return
-                errand = self._queue.popleft()
-            errand.run()
-            del errand  # it may be the last to know an agent
+                queued = self._queue.popleft()
+            queued.run()
+            del queued  # it may hold the last reference to an agent
