@@ -216,6 +216,28 @@ TEST_F(MemoryExchangeTest, DeviceMemoryWhoseDescriptorsAreLostIsNotMapped) {
   EXPECT_TRUE(fails_with(user_->memory.on_export(rest, some(2), /*first=*/false), OH_ERR_PROTOCOL));
 }
 
+TEST_F(MemoryExchangeTest, TheLinkOutlivesLostDescriptors) {
+  const uint32_t number = GpuExports::kNumberBit | 6;
+  ExportRecord record;
+  record.base = 0x7000;
+  record.length = 200;
+  record.chunks = {{0, 100, ChunkKind::kCudaFd, {}}, {100, 100, ChunkKind::kCudaFd, {}}};
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.u32(number);
+  writer.u32(2);
+  record.encode(writer);
+  const UniqueFd one(eventfd(0, EFD_CLOEXEC));
+  {
+    const FewFiles few(1);  // room for one of two
+    EXPECT_TRUE(
+        is_ok(owner_->connection->send_control(Control::kExport, bytes, {one.get(), one.get()})));
+    EXPECT_TRUE(eventually([&] { return user_->has_failed(number); }));
+  }
+  user_->memory.ask_for_block(block_->number);
+  EXPECT_TRUE(comes(block_->number));
+}
+
 TEST_F(MemoryExchangeTest, MalformedMessagesBreakTheProtocol) {
   EXPECT_TRUE(fails_with(user_->memory.on_block(Bytes(7), {}), OH_ERR_PROTOCOL));
   EXPECT_TRUE(fails_with(user_->memory.on_export(Bytes(4), {}, /*first=*/false), OH_ERR_PROTOCOL))
