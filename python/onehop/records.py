@@ -199,7 +199,7 @@ class PathRow:
     does not run, the next row of the same operation and kinds applies.
     """
 
-    operation: str  # "message", "pending message", "put/get" or "stream"
+    operation: str  # "message", "pending message", "put/get", "atomic" or "stream"
     source: str  # kind of memory: "host", "shared", "device", "device-private"
     target: str
     first: int  # bytes, both inclusive

@@ -151,8 +151,8 @@ def wait(lane: tl.tensor, slot: int, count: int = 1) -> tl.tensor:
     waits = fault == _OK
     while waits:
         had = _relaxed(taken)
-        # The relaxed read of `taken` may come after that of `arrived`: do not subtract the two.
-        if _acquire(arrived) >= had + count:
+        # Signed: `taken` may be newer than `arrived`. A sum could overflow.
+        if _acquire(arrived) - had >= count:
             seen = tl.atomic_cas(taken, had, had + count, sem="acquire", scope="gpu")
             waits = seen != had
         else:

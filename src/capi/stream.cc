@@ -285,6 +285,7 @@ oh_status oh_peer_lane_target(oh_peer* peer, void* data, size_t size, oh_lane_ta
 oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* memory) {
   OH_CHECK_ARGUMENT(remote);
   OH_CHECK_ARGUMENT(memory);
+  OH_REPORT_IF_ERROR(why_forked(*remote->attached->endpoint));
   if (remote->attached->target.read_only) {
     return report(
         error(OH_ERR_READ_ONLY, "the region is read-only: kernels put into what this gives them"));

@@ -57,7 +57,10 @@ void StreamMemory::forget_within(uint32_t number) {
   Lanes* lanes = held ? partner_->lanes() : nullptr;
   if (!lanes || !lanes->is_connected()) return;
   lanes->imports().remove(number);
-  partner_owners_->later(0, [partner = partner_] { partner->settle_later(); });
+  // By this side's owners: the partner's endpoint, which its own refer to, may be gone.
+  owners_.later(0, [partner = partner_, theirs = *partner_owners_] {
+    if (const StreamOwners::Held both = theirs.hold()) partner->settle_later();
+  });
 }
 
 // Retries on the watcher's thread until no kernel uses removed memory.

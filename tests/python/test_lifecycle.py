@@ -151,6 +151,7 @@ if child == 0:
         lambda: first.register(bytearray(1)), lambda: peer.attach(b"x"), lambda: comm.barrier(),
         lambda: comm.send(b"", 0), lambda: comm.peer(0), lambda: first.address,
         lambda: peer.info(), lambda: peer.stats(), lambda: peer.stream_info(),
+        lambda: remote.device_memory(),
     ]
     for number, call in enumerate(calls):
         try:

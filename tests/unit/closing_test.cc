@@ -196,6 +196,13 @@ TEST_F(Closing, ARegionThatIsDeregisteredIsNotWrittenAnyMore) {
 // Calls that a closed endpoint answers, too: in a child of fork() another thread's lock may be held
 // for ever, and the endpoint's descriptors are closed.
 TEST_F(Closing, AChildOfForkIsToldNothing) {
+  oh_region* region = nullptr;
+  ASSERT_EQ(oh_region_register(&far_, bytes_.data(), kSize, &region), OH_OK);
+  const Bytes descriptor = far_.endpoint->memory().export_region(*region->region);
+  oh_remote_region* remote = nullptr;
+  ASSERT_EQ(
+      oh_peer_attach(&near_peer_, descriptor.data(), descriptor.size(), 10 * kSecond, &remote),
+      OH_OK);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -217,11 +224,15 @@ TEST_F(Closing, AChildOfForkIsToldNothing) {
     EXPECT_EQ(oh_peer_get_stream_info(&far_peer_, &stream), OH_ERR_FORKED);
     EXPECT_EQ(oh_endpoint_get_pool(&far_, OH_POOL_PIPELINE, &pool), OH_ERR_FORKED);
     EXPECT_EQ(oh_endpoint_take_ended(&far_, &ended, &count), OH_ERR_FORKED);
+    oh_remote_memory memory{};
+    EXPECT_EQ(oh_remote_region_device(remote, &memory), OH_ERR_FORKED);
     _exit(::testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  oh_remote_region_detach(remote);
+  oh_region_release(region);
 }
 
 }  // namespace

@@ -153,6 +153,23 @@ TEST_F(StreamMemoryTest, APartnerThatIsGoneGetsNothing) {
   EXPECT_EQ(one_->memory.publish(exported(memory_, 4096)), 0u);
 }
 
+// Its peer is still held, for example by a handle.
+TEST_F(StreamMemoryTest, MemoryIsForgottenAfterThePartnersEndpointHasGone) {
+  auto gone = std::make_unique<StreamDomain>(domain.options());
+  Side theirs(*gone, gpu);
+  one_->connect(theirs);
+  theirs.connect(*one_);
+  one_->memory.introduce(theirs.memory);
+  theirs.memory.open(*theirs.lanes);
+  const std::shared_ptr<const GpuExport> ours = exported(memory_, 4096);
+  EXPECT_EQ(one_->memory.publish(ours), ours->number);
+  theirs.endpoint.reset();
+  gone.reset();
+  one_->memory.forget_within(ours->number);
+  EXPECT_TRUE(eventually([&] { return imported(theirs).empty(); }));
+  await_watcher();
+}
+
 // Between processes the peer has to map it.
 TEST_F(StreamMemoryTest, OnlyMappableMemoryIsPublishedToAnotherProcess) {
   Side apart(domain, gpu, /*within_process=*/false);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +13,8 @@ __all__ = ["CallQueue", "NotYet"]
 # Seconds that a caller waits for the first call in the queue, so that the caller itself gets the
 # error if the other process answers soon.
 _PROMPT = 0.1
+
+_log = logging.getLogger("onehop.nixl")
 
 
 class NotYet(Exception):
@@ -30,25 +33,38 @@ class _Call:
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        failure: Exception | None = None
         try:
             self._call(True)
-        except Exception as caught:
-            failure = caught
+        except Exception as failure:
+            self.end(failure)
+        else:
+            self.end(None)
+
+    def end(self, failure: Exception | None) -> None:
         with self._changed:
-            self._ended, self._failure = True, failure
+            self._ended = True
             self._changed.notify()
-            awaited = self._awaited
-        if failure is not None and not awaited:
+            if self._awaited:
+                self._failure = failure
+                return
+        if failure is None:
+            return
+        try:
             self._late(failure)
+        except Exception:
+            _log.exception("the error of a deferred call was not reported: %s", failure)
 
     def wait(self, seconds: float) -> None:
         """Wait up to so many seconds for the end; raises the error of the call if it has failed."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended, seconds)
-            self._awaited = self._ended
-        if self._failure is not None:
-            raise self._failure
+            self._awaited = False
+            failure, self._failure = self._failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback refers to this frame
 
 
 class CallQueue:
@@ -60,12 +76,13 @@ class CallQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queue: deque[_Call] = deque()
-        self._busy = False
+        self._thread: threading.Thread | None = None
 
     @property
     def idle(self) -> bool:
         """Whether all calls have ended."""
-        return not self._busy
+        thread = self._thread
+        return thread is None or not thread.is_alive()  # a child of fork() does not have the thread
 
     def run(self, call: Callable[[bool], None], late: Callable[[Exception], None]) -> None:
         """Make a call after those in the queue; in this thread if there are none.
@@ -88,22 +105,34 @@ class CallQueue:
         if first:
             queued.wait(_PROMPT)
 
+    def fail_queued(self, failure: Callable[[], Exception]) -> None:
+        """End all calls in the queue with an error each; the call that runs goes on."""
+        with self._lock:
+            calls = list(self._queue)
+            self._queue.clear()
+        for one in calls:
+            one.end(failure())
+
     def _add(self, queued: _Call) -> None:
         with self._lock:
             self._queue.append(queued)
-            if self._busy:
+            if not self.idle:
                 return
-            self._busy = True
-        try:
-            threading.Thread(target=self._work, name="onehop-nixl-reach", daemon=True).start()
-        except RuntimeError:  # the interpreter ends
-            self._work()
+            thread = threading.Thread(target=self._work, name="onehop-nixl-reach", daemon=True)
+            try:
+                thread.start()  # the thread needs the lock first
+            except RuntimeError:  # the interpreter exits
+                pass
+            else:
+                self._thread = thread
+                return
+        self._work()
 
     def _work(self) -> None:
         while True:
             with self._lock:
                 if not self._queue:
-                    self._busy = False
+                    self._thread = None
                     return
                 queued = self._queue.popleft()
             queued.run()

@@ -91,8 +91,8 @@ class nixlXferTelemetry:
     """What one transfer took; times in microseconds, startTime since the epoch."""
 
     startTime: int = 0
-    postDuration: int = 0  # duration of the call of transfer()
-    xferDuration: int = 0  # from the post to the check that saw the end
+    postDuration: int = 0  # duration of the post itself
+    xferDuration: int = 0  # from the post to the end
     totalBytes: int = 0
     descCount: int = 0
     path: str = ""  # path of the bytes, such as "shm"; several are joined by "+"

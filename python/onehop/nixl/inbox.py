@@ -41,10 +41,10 @@ class Inbox:
         self._lock = threading.Lock()
         self._endpoints: list[Endpoint] = []
         self._names: dict[int, str] = {}
-        self._links: dict[int, tuple[Peer, Request]] = {}
+        self._links: dict[int, tuple[Endpoint, Peer, Request]] = {}
         self._unnamed: dict[int, list[bytes]] = {}
         self._arrived: deque[tuple[str, bytes]] = deque()
-        self._look_again = 0.0
+        self._look_again: dict[int, float] = {}  # by id() of the endpoint
         self.closed = False
 
     def watch(self, endpoint: Endpoint) -> None:
@@ -85,24 +85,28 @@ class Inbox:
 
     def _collect(self, endpoint: Endpoint) -> None:
         # Ended links first: all notifications that arrived over them are collected below.
-        ended = self._ended()
+        ended = self._ended(endpoint)
         for source, data in endpoint.notifications():
             self._sort(endpoint, source, data)
         for number in ended:
             # Closed explicitly: a thread that waits on the endpoint may keep another reference.
-            peer, _ = self._links.pop(number)
+            _, peer, _ = self._links.pop(number)
             with unless_closed():
                 peer.close()
             self._names.pop(number, None)
+            self._unnamed.pop(number, None)
 
-    def _ended(self) -> list[int]:
-        """Return the links that have ended; checks them once a second."""
+    def _ended(self, endpoint: Endpoint) -> list[int]:
+        """Return the links of an endpoint that have ended; checks them once a second."""
         now = time.monotonic()
-        if now < self._look_again:
+        if now < self._look_again.get(id(endpoint), 0.0):
             return []
-        self._look_again = now + 1
-        links = self._links.items()
-        return [number for number, (_, watch) in links if watch.status != Status.IN_PROGRESS]
+        self._look_again[id(endpoint)] = now + 1
+        return [
+            number
+            for number, (of, _, watch) in self._links.items()
+            if of is endpoint and watch.status != Status.IN_PROGRESS
+        ]
 
     def _sort(self, endpoint: Endpoint, source: int, data: bytes) -> None:
         kind, rest = data[:1], data[1:]
@@ -124,6 +128,6 @@ class Inbox:
         try:
             while True:
                 peer = endpoint.accept(timeout=0)
-                self._links[peer.id] = (peer, watch_link(peer))
+                self._links[peer.id] = (endpoint, peer, watch_link(peer))
         except onehop.Error:
             return  # there are no more

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onehop
@@ -92,6 +94,11 @@ class RemoteAgent:
         """Whether a link to it has ended; its metadata must then be added again."""
         if not self._lost and any(link.lost for link in list(self._links.values())):
             self._lost = True
+            unsent = sum(link.outbox.unsent() for link in self.links())
+            if unsent:
+                _log.warning(
+                    "%d notifications to agent %r were lost with its link", unsent, self.name
+                )
         return self._lost
 
     def check(self) -> None:
@@ -132,12 +139,6 @@ class RemoteAgent:
         known = self._links.get((owner.number, target))
         if known is not None:
             return known
-        if not wait and target in self._endpoints:
-            raise NotYet
-        with self._reaching:
-            return self._links.get((owner.number, target)) or self._connect(owner, target)
-
-    def _connect(self, owner: Owned, target: int) -> Link:
         record = self._endpoints.get(target)
         if record is None:
             msg = (
@@ -145,7 +146,13 @@ class RemoteAgent:
                 "full metadata, or a partial one with inc_conn_info=True"
             )
             raise nixlNotFoundError(msg)
-        with translated(f"connect agent {self._our_name!r} to {self.name!r}"):
+        if not wait:
+            raise NotYet
+        with self._reaching:
+            return self._links.get((owner.number, target)) or self._connect(owner, record)
+
+    def _connect(self, owner: Owned, record: EndpointRecord) -> Link:
+        with self._answering(f"connect agent {self._our_name!r} to {self.name!r}"):
             peer = owner.endpoint.connect(record.address, **self.within)
             try:
                 peer.notify(HELLO + self._our_name.encode(), **self.within)
@@ -156,12 +163,24 @@ class RemoteAgent:
         with self._lock:
             removed = self.removed  # removed meanwhile: close() does not see this link any more
             if not removed:
-                self._links[owner.number, target] = made
+                self._links[owner.number, record.number] = made
         if removed:
             with unless_closed():
                 peer.close()
             self.check()
         return made
+
+    @contextmanager
+    def _answering(self, tried: str) -> Iterator[None]:
+        """Translate errors. If the peer does not answer, calls that wait for it fail as well."""
+        try:
+            with translated(tried):
+                yield
+        except Exception as failure:
+            if isinstance(failure.__cause__, onehop.TimeoutError):
+                kind, text = type(failure), str(failure)
+                self.calls.fail_queued(lambda: kind(text))
+            raise
 
     def control(self, host: Owned, wait: bool = True) -> Link:
         """Return the link that carries notifications without a transfer; as link()."""
@@ -190,16 +209,29 @@ class RemoteAgent:
         known = link.attached.get(region.number)
         if known is not None:
             return known
-        if not wait:
+        if not self._reaching.acquire(blocking=wait):
             raise NotYet
-        with self._reaching:
+        try:
             known = link.attached.get(region.number)
             if known is None:
-                tried = f"reach {region.size} bytes at {region.address:#x} of {self.name!r}"
-                with translated(tried):
-                    known = link.peer.attach(region.descriptor, **self.within)
+                known = self._attach(link, region, wait)
                 link.attached[region.number] = known
             return known
+        finally:
+            self._reaching.release()
+
+    def _attach(self, link: Link, region: RegionRecord, wait: bool) -> RemoteRegion:
+        tried = f"reach {region.size} bytes at {region.address:#x} of {self.name!r}"
+        if wait:
+            with self._answering(tried):
+                return link.peer.attach(region.descriptor, **self.within)
+        try:
+            with translated(tried):
+                return link.peer.attach(region.descriptor, timeout=0)
+        except Exception as failure:
+            if isinstance(failure.__cause__, onehop.TimeoutError):
+                raise NotYet from None
+            raise
 
     def close(self) -> None:
         """Close all links."""

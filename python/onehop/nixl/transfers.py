@@ -180,6 +180,8 @@ class Transfer:
 
         Posts before its end are queued behind it in RemoteAgent.calls.
         """
+        if self._given_up:
+            return
         assert self._sides is not None
         parts = list(_parts(self.core.memory, *self._sides, wait))
         with self._lock:
@@ -244,7 +246,7 @@ class Transfer:
 
     def _failed_in_turn(self, failure: Exception) -> None:
         with self._lock:
-            if self._queued or self._state == "ERR":
+            if self._queued:
                 self._queued, self._state, self._failure = False, "ERR", failure
                 self._end = time.perf_counter()
             if self.quiet:
@@ -261,10 +263,13 @@ class Transfer:
                 self._begun.append(time.perf_counter())
                 later = self.bytes >= _BACKGROUND
                 self._posted.append(part.batch.post(inside, after=None, background=later))
-        except onehop.Error as failure:
+        except Exception as failure:
             for posted in self._posted:
                 posted.cancel()
-            self._failure = translate(failure, self._what())
+            if isinstance(failure, onehop.Error):
+                self._failure = translate(failure, self._what())
+            else:
+                self._failure = failure
         self._posting = time.perf_counter() - began
         self._pending = list(self._posted)
         # Testing a request makes progress, which would copy a part here.
@@ -381,9 +386,8 @@ class Transfer:
         """Send the notification of a transfer over several links, after all parts have ended."""
         assert self._note is not None
         try:
-            self._parts[0].link.peer.notify(self._note, timeout=0)
-        except onehop.TimeoutError:
-            return False  # the peer has no room now
+            if not self._parts[0].link.outbox.try_send(self._note):
+                return False
         except onehop.Error as failure:
             self._failure = translate(failure, self._what())
         self._note = None

@@ -28,13 +28,14 @@ auto& of_this_process(Make make) {
   struct Made {
     decltype(make()) value;
     uint32_t generation;
+    Made* former;  // the parent's, still reachable for leak checkers
   };
   static std::atomic<Made*> current{nullptr};
   // acquire: pairs with the exchange that publishes it.
   Made* found = current.load(std::memory_order_acquire);
   if (found && found->generation == fork_generation()) return *found->value;
   fork_watch();
-  auto* made = new Made{make(), fork_generation()};
+  auto* made = new Made{make(), fork_generation(), found};
   if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made->value;
   delete made->value;  // another thread was faster
   delete made;

@@ -2,8 +2,10 @@
 """Peers that stand still: no call of an engine's loop waits for them."""
 
 import gc
+import logging
 import os
 import signal
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -90,8 +92,7 @@ def start_on_the_stopped(side, operation):
     for one in (made, again):
         until(lambda one=one: it.agent.check_xfer_state(one) == "DONE", "the end")
     found, values = it.ask(3)
-    assert sorted(found["A"]) == [b"first", b"second", b"third"]
-    assert found["A"][0] == b"first"
+    assert found["A"] == [b"first", b"third", b"second"]
     assert values == ([NEW] if operation == "WRITE" else [OLD])
     assert np.unique(it.area.bytes).tolist() == values
     run(it.agent, made)
@@ -149,7 +150,54 @@ def test_one_that_dies_before_it_goes_on():
     run_two(kill_the_stopped, target, killed=(1,))
 
 
+def time_out_on_the_stopped(side):
+    it = Caller(side)
+    it.agent._core.remote(it.name.decode()).within = {"timeout": 1.0}
+    with it.stopped():
+        made = [it.make() for _ in range(4)]
+        for one in made:
+            assert it.agent.transfer(one) == "PROC"
+        begin = time.monotonic()
+        for one in made:
+            it.fails(one, nixlBackendError)
+        assert time.monotonic() - begin < 3.0
+    run(it.agent, it.make())
+    side.give("end")
+
+
+def test_one_that_does_not_answer_fails_all_that_waits_for_it_at_once():
+    run_two(time_out_on_the_stopped, target)
+
+
 # ---- Over a link
+
+
+class Records(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+def lose_notifications(side):
+    it = Caller(side)
+    records = Records()
+    logging.getLogger("onehop.nixl").addHandler(records)
+    it.agent.make_connection(it.name)
+    stop(it.pid)
+    for _ in range(500):
+        it.agent.send_notif(it.name, b"x" * 1000)
+    os.kill(it.pid, signal.SIGKILL)
+    until(lambda: not it.agent.check_remote_metadata(it.name), "the loss")
+    found = [text for text in records.texts if "were lost with its link" in text]
+    assert len(found) == 1
+    assert 0 < int(found[0].split()[0]) < 500
+
+
+def test_notifications_that_are_lost_with_a_peer_are_logged():
+    run_two(lose_notifications, target, killed=(1,))
 
 
 def flood_the_stopped(side, count):
