@@ -26,6 +26,7 @@ def ports():
 
     Meetings may take long, as the machine may be busy: what has to time out sets less.
     """
+    gc.collect()  # ends agents that tests of other modules have left
     begin = 20000 + os.getpid() % 250 * COUNT
     for first in (*range(begin, 30000, COUNT), *range(20000, begin, COUNT)):
         if all(is_free(first + i) for i in range(COUNT)):
