@@ -103,7 +103,7 @@ class TransferEngine:
         return _result(lambda: self._node.register([area]), "register_memory")
 
     def unregister_memory(self, buffer_addr: int) -> int:
-        """Deregister the memory that begins here; when it returns nobody touches it.
+        """Deregister the memory at this address; when it returns nothing accesses it.
 
         -3: nothing is registered there.
         """
@@ -140,7 +140,7 @@ class TransferEngine:
         length: int,
         transport_hint: str = "",
     ) -> int:
-        """Write memory of ours into that of a session, and wait until it is there."""
+        """Write local memory into that of a session, and wait until it has arrived."""
         opcode = TransferOpcode.Write
         return self.transfer_sync(target_hostname, buffer, peer_buffer_address, length, opcode)
 
@@ -232,7 +232,7 @@ class TransferEngine:
     def send_probe(self, peer_server_name: str) -> int:
         """Return 0 if an engine answers at this session now.
 
-        -1: it is no session; -101: its host has no address; -102: nobody answers; -104: it has
+        -1: it is no session; -101: its host has no address; -102: no answer; -104: it has
         another ONEHOP_SECRET.
         """
         return _result(lambda: self._node.probe(peer_server_name), f"probe {peer_server_name}")

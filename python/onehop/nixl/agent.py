@@ -213,9 +213,9 @@ class nixl_agent(DescriptorCalls):
         return descs
 
     def deregister_memory(self, dereg_list: nixlRegDList, backends: list[str] = []) -> None:
-        """Deregister; transfers of ours that use the memory are cancelled.
+        """Deregister; cancels local transfers that use the memory.
 
-        When it returns nobody touches the memory. nixlNotFoundError: it is not registered;
+        When it returns nothing accesses the memory. nixlNotFoundError: it is not registered;
         nixlRepostActiveError: a transfer cannot be cancelled now.
         """
         descs = self._reg_list(dereg_list, None)
@@ -325,7 +325,7 @@ class nixl_agent(DescriptorCalls):
         mem_type: str | None = None,
         backends: list[str] = [],
     ) -> nixl_prepped_dlist_handle:
-        """Prepare descriptors of ours (the name "" or "NIXL_INIT_AGENT"), or of another agent.
+        """Prepare local descriptors (the name "" or "NIXL_INIT_AGENT"), or those of another agent.
 
         nixlNotFoundError: the agent is not known, or a descriptor lies in no registration of it.
         """
@@ -486,7 +486,7 @@ class nixl_agent(DescriptorCalls):
         return (0, 0, "UNKNOWN")
 
     def release_xfer_handle(self, handle: nixl_xfer_handle) -> None:
-        """End a transfer and let go of it; when it returns nobody touches the buffers.
+        """End and release a transfer; when it returns nothing accesses the buffers.
 
         nixlRepostActiveError: it cannot be cancelled now, and the handle stays. Twice is fine.
         """
@@ -496,7 +496,7 @@ class nixl_agent(DescriptorCalls):
         handle.release()
 
     def release_dlist_handle(self, handle: nixl_prepped_dlist_handle) -> None:
-        """Let go of a prepared list; transfers that were made of it stay. Twice is fine."""
+        """Release a prepared list; transfers made from it stay valid. May be called again."""
         if not isinstance(handle, nixl_prepped_dlist_handle):
             msg = f"a {type(handle).__name__} is no prepared list"
             raise nixlInvalidParamError(msg)

@@ -97,7 +97,7 @@ class nixl_prepped_dlist_handle(_Handle):
         self.side: Local | Remote | None = side
 
     def release(self) -> None:
-        """Let go of the list; transfers that were made of it stay. May be called again."""
+        """Release the list; transfers made from it stay valid. May be called again."""
         self._released = True
         self.side = None
 
@@ -112,7 +112,7 @@ class nixl_xfer_handle(_Handle):
         self.transfer = transfer
 
     def release(self) -> None:
-        """End the transfer and let go of it: when it returns nobody touches the buffers.
+        """End and release the transfer: when it returns nothing accesses the buffers.
 
         nixlRepostActiveError: it is in flight, cannot be cancelled and did not end within a second;
         the handle stays. May be called again.

@@ -150,7 +150,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         return self._recv(tensors, src, tag)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
-        """Post a receive from whichever rank is first: Work.source_rank() tells which."""
+        """Post a receive from the first rank that sends: Work.source_rank() returns it."""
         if _profiler_enabled():
             with record_function("onehop:recv_anysource"):
                 return self._recv(tensors, onehop.ANY_SOURCE, tag)
