@@ -55,7 +55,7 @@ EXPECTED = {
     "put_and_signal": [SIGNAL],
     "put_and_signal_relaxed": [RELAXED_SIGNAL],
     "flush_and_signal_relaxed": [FENCE, RELAXED_SIGNAL, RELAXED_SIGNAL],
-    "wait_for_signal": [LOAD, LOAD, ACQUIRE, LOAD, "atom.acquire.gpu.global.cas.b64"],
+    "wait_for_signal": [LOAD, LOAD, ACQUIRE, "atom.acquire.gpu.global.cas.b64", LOAD],
     "wait_until_signal": [ACQUIRE, LOAD, LOAD],
     "read_one_signal": [LOAD, ACQUIRE, LOAD],
     "set_one_signal": [RELEASE],
