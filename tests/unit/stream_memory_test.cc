@@ -33,9 +33,7 @@ class StreamMemoryTest : public StreamSideTest {
     other_->memory.introduce(one_->memory);
     stream_ = *gpu->take_stream();
     memory_ = allocate(4096);
-    // The tables are filled by device work, and imported() reads them from the device.
-    cuda::Enter enter(*gpu);
-    ASSERT_EQ(fake.context_synchronize(), cuda::kSuccess);
+    synchronize();
   }
   void TearDown() override {
     watcher->stop();
@@ -45,6 +43,11 @@ class StreamMemoryTest : public StreamSideTest {
     gpu->give_stream(stream_);
     free(memory_);
     StreamSideTest::TearDown();
+  }
+  // The tables are filled by device work, and imported() reads them from the device.
+  void synchronize() {
+    cuda::Enter enter(*gpu);
+    ASSERT_EQ(fake.context_synchronize(), cuda::kSuccess);
   }
   // Lets the watcher's thread release completed uses, until none is left.
   void look_for_ends() { one_->memory.forget_import(0); }
@@ -161,6 +164,7 @@ TEST_F(StreamMemoryTest, MemoryIsForgottenAfterThePartnersEndpointHasGone) {
   theirs.connect(*one_);
   one_->memory.introduce(theirs.memory);
   theirs.memory.open(*theirs.lanes);
+  synchronize();
   const std::shared_ptr<const GpuExport> ours = exported(memory_, 4096);
   EXPECT_EQ(one_->memory.publish(ours), ours->number);
   theirs.endpoint.reset();
