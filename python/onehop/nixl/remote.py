@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import onehop
 from onehop import Peer, RemoteRegion, Request, Status
@@ -17,6 +18,7 @@ from onehop.nixl.enums import nixl_mem_t
 from onehop.nixl.errors import (
     nixlNotFoundError,
     nixlRemoteDisconnectError,
+    translate,
     translated,
     unless_closed,
 )
@@ -173,14 +175,12 @@ class RemoteAgent:
     @contextmanager
     def _answering(self, tried: str) -> Iterator[None]:
         """Translate errors. If the peer does not answer, calls that wait for it fail as well."""
-        try:
-            with translated(tried):
+        with translated(tried):
+            try:
                 yield
-        except Exception as failure:
-            if isinstance(failure.__cause__, onehop.TimeoutError):
-                kind, text = type(failure), str(failure)
-                self.calls.fail_queued(lambda: kind(text))
-            raise
+            except onehop.TimeoutError as failure:
+                self.calls.fail_queued(partial(translate, failure, tried))
+                raise
 
     def control(self, host: Owned, wait: bool = True) -> Link:
         """Return the link that carries notifications without a transfer; as link()."""
@@ -225,13 +225,11 @@ class RemoteAgent:
         if wait:
             with self._answering(tried):
                 return link.peer.attach(region.descriptor, **self.within)
-        try:
-            with translated(tried):
+        with translated(tried):
+            try:
                 return link.peer.attach(region.descriptor, timeout=0)
-        except Exception as failure:
-            if isinstance(failure.__cause__, onehop.TimeoutError):
+            except onehop.TimeoutError:
                 raise NotYet from None
-            raise
 
     def close(self) -> None:
         """Close all links."""
