@@ -47,7 +47,7 @@ class Guest : public Watcher::Handler, public std::enable_shared_from_this<Guest
   Status on_register(Server& server, ByteView payload);
 
   static constexpr int kMessagesAtOnce = 16;
-  // A rank asks once, at its deadline. Answers that it does not read are kept for it.
+  // A rank sends one query, at its deadline. Answers that it does not read stay queued here.
   static constexpr int kMostQueries = 16;
   std::weak_ptr<Server> server_;
   MessageSocket socket_;

@@ -64,7 +64,7 @@ class MemoryExchange {
     ExportRecord record;
     size_t expected = 0;  // descriptors
     std::vector<UniqueFd> fds;
-    bool lost = false;  // some of them: it cannot be mapped
+    bool lost = false;  // descriptors did not arrive: the memory cannot be mapped
   };
   Status send_block(uint32_t number);
   Status send_export(const GpuExport& exported);

@@ -141,7 +141,7 @@ ucx::Code UcxChannel::arrived(const UcxHead& head, ByteView header, void* data, 
   if (endpoint_.is_broken()) return ucx::kOk;
   FrameType type = word_type(head.word);
   if (type == kUcxProbe) {
-    // An honest peer sends one, before there are frames.
+    // A peer sends one probe, before any frame.
     if (packer_.is_full()) {
       endpoint_.break_off("it sends probes and takes no answers");
     } else {
