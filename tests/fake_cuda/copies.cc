@@ -102,8 +102,9 @@ bool may_store(const Range& range, const ContextState& context) {
   return false;
 }
 
-// Returns the host address of a word that the context may store to, or null.
-uint64_t* word_at(const ContextState& context, DevicePtr address) {
+// Returns a word that the context may store to, at its host address; the pointer keeps the memory
+// alive. Null: not live, or no access.
+std::shared_ptr<uint64_t> word_at(const ContextState& context, DevicePtr address) {
   std::vector<Piece> target;
   World& world = World::instance();
   std::lock_guard<std::mutex> lock(world.mutex);
@@ -112,15 +113,15 @@ uint64_t* word_at(const ContextState& context, DevicePtr address) {
       !world.resolve(address, sizeof(uint64_t), context, &target) || target.size() != 1) {
     return nullptr;
   }
-  return reinterpret_cast<uint64_t*>(target[0].bytes);
+  return {target[0].keep, reinterpret_cast<uint64_t*>(target[0].bytes)};
 }
 
 Operation store_operation(std::shared_ptr<ContextState> context, DevicePtr to, uint64_t value) {
   return {[context = std::move(context), to, value]() -> Code {
-    uint64_t* word = word_at(*context, to);
+    const std::shared_ptr<uint64_t> word = word_at(*context, to);
     if (word == nullptr) return kIllegalAddress;
     // Release: a thread that reads the word with acquire sees the preceding copies.
-    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    __atomic_store_n(word.get(), value, __ATOMIC_RELEASE);
     return kSuccess;
   }};
 }
@@ -129,12 +130,13 @@ Operation store_operation(std::shared_ptr<ContextState> context, DevicePtr to, u
 Operation wait_operation(std::shared_ptr<ContextState> context, DevicePtr word, uint64_t value) {
   return {[context = std::move(context), word, value]() -> Code {
     while (!context->killed.load(std::memory_order_relaxed)) {
-      const uint64_t* found = word_at(*context, word);
+      std::shared_ptr<uint64_t> found = word_at(*context, word);
       if (found == nullptr) return kIllegalAddress;
       // Acquire: writes before the word's are visible after the wait. The comparison is cyclic, as
       // on devices.
-      const uint64_t beyond = __atomic_load_n(found, __ATOMIC_ACQUIRE) - value;
+      const uint64_t beyond = __atomic_load_n(found.get(), __ATOMIC_ACQUIRE) - value;
       if (static_cast<int64_t>(beyond) >= 0) break;
+      found.reset();  // a free during the sleep returns the memory at once
       usleep(20);
     }
     return kSuccess;

@@ -403,13 +403,20 @@ TEST(FakeErrors, AStreamWriteToTheHostsAddressIsCaught) {
 
 FAKE_ROLE(wait_for_freed_memory) {
   Current current;
+  // Many streams wait, so that some of them read the word while it is freed.
+  std::vector<Stream> streams(32);
   DevicePtr memory = 0;
   EXPECT_EQ(driver().memory_alloc(&memory, 64), kSuccess);
   poke(memory, std::vector<char>(64));
-  EXPECT_EQ(driver().stream_wait64(nullptr, memory, 1, kStreamWaitAtLeast), kSuccess);
-  EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+  for (Stream& stream : streams) {
+    EXPECT_EQ(driver().stream_create(&stream, kStreamNonBlocking), kSuccess);
+    EXPECT_EQ(driver().stream_wait64(stream, memory, 1, kStreamWaitAtLeast), kSuccess);
+    EXPECT_EQ(driver().stream_query(stream), kNotReady);
+  }
   EXPECT_EQ(driver().memory_free(memory), kSuccess);
-  EXPECT_EQ(driver().stream_synchronize(nullptr), kIllegalAddress);
+  for (const Stream stream : streams) {
+    EXPECT_EQ(driver().stream_synchronize(stream), kIllegalAddress);
+  }
   return 0;
 }
 
