@@ -65,6 +65,10 @@ TEST(CudaDriverTest, AChildOfForkGetsAStatus) {
   EXPECT_EQ(status, 0);
 }
 
+TEST(CudaDriverTest, AChildForkedWhileAnotherThreadOpensTheDriverGetsAStatus) {
+  EXPECT_EQ(unit::open_in_child_while_loading(Driver::open), OH_ERR_FORKED);
+}
+
 TEST(CudaDriverTest, AFailureSaysWhatWasTriedAndWhatToDo) {
   const Driver& driver = *FakeGpu::get().driver;
   Status status = driver.failure(kOutOfMemory, symbol::ipc_open, "5 bytes");

@@ -4,9 +4,11 @@
 // main.cc ends a test that hangs.
 #pragma once
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +95,32 @@ class TempDir {
  private:
   std::string path_;
 };
+
+// Opens a library that never finishes loading on another thread, forks meanwhile, and returns what
+// `open` returns in the child. A child that waits for the other thread is killed.
+template <typename Open>
+oh_status open_in_child_while_loading(Open open) {
+  TempDir folder;
+  const std::string pipe = folder.path() + "/library.so";
+  EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread loading([&] { EXPECT_FALSE(open(pipe).ok()); });
+  // The writer's open() succeeds once the loader has opened the file, whose bytes never come.
+  int writer = -1;
+  while ((writer = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0) {
+    std::this_thread::yield();
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(-open(pipe).status().code());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  close(writer);
+  loading.join();
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  return static_cast<oh_status>(-WEXITSTATUS(status));
+}
 
 // Repeatable random numbers.
 class Random {

@@ -11,6 +11,7 @@
 #include "path/rma_use.h"
 #include "path/selection.h"
 #include "transport/ucx/ucx_context.h"
+#include "unit/support.h"
 
 namespace ucx_library_test {
 namespace {
@@ -41,6 +42,10 @@ TEST(UcxLibrary, WhatIsNoUcxIsRefused) {
     _exit(library.status().code() == OH_ERR_NOT_VIABLE ? 0 : 1);
   };
   EXPECT_EXIT(refuse(), ::testing::ExitedWithCode(0), "ucp_get_version");
+}
+
+TEST(UcxLibrary, AChildForkedWhileAnotherThreadOpensItGetsAStatus) {
+  EXPECT_EQ(unit::open_in_child_while_loading(Library::open), OH_ERR_FORKED);
 }
 
 TEST(UcxLibrary, TheEnvironmentIsAsBeforeWhenItHasBeenOpened) {

@@ -157,6 +157,13 @@ Status initialise(Driver& driver) {
   return {};
 }
 
+Status forked(const std::string& name) {
+  return error(OH_ERR_FORKED,
+               "the CUDA driver %s was opened before fork() and does not work in the child: start "
+               "the process by spawn or exec, or fork before the first endpoint",
+               name.c_str());
+}
+
 }  // namespace
 
 bool is_sticky(Code code) {
@@ -169,33 +176,31 @@ Result<const Driver*> Driver::open(const std::string& path) {
     std::mutex mutex;
     std::map<std::string, std::unique_ptr<Driver>> by_name;
   };
-  // Never destroyed: the driver may have been shut down when static destructors run.
-  static Opened* const opened = new Opened;
+  static ForkMark mark;
   if (path == "off") {
     return error(OH_ERR_NOT_VIABLE, "CUDA is switched off (ONEHOP_CUDA_LIBRARY=off)");
   }
   const std::string name = path.empty() ? "libcuda.so.1" : path;
-  fork_watch();
-  std::lock_guard lock(opened->mutex);
-  auto known = opened->by_name.find(name);
-  if (known != opened->by_name.end()) {
-    OH_RETURN_IF_ERROR(known->second->usable());
-    return const_cast<const Driver*>(known->second.get());
-  }
+  if (mark.is_of_parent()) return forked(name);
+  Opened& opened = of_this_process([] { return new Opened; });
+  std::lock_guard lock(opened.mutex);
+  auto known = opened.by_name.find(name);
+  if (known != opened.by_name.end()) return const_cast<const Driver*>(known->second.get());
+  mark.set();
   auto driver = std::make_unique<Driver>();
   driver->generation = fork_generation();
-  OH_RETURN_IF_ERROR(load(name, *driver));
-  OH_RETURN_IF_ERROR(initialise(*driver));
+  Status status = load(name, *driver);
+  if (status.ok()) status = initialise(*driver);
+  if (!status.ok()) {
+    if (opened.by_name.empty()) mark.clear();
+    return status;
+  }
   return const_cast<const Driver*>(
-      opened->by_name.emplace(name, std::move(driver)).first->second.get());
+      opened.by_name.emplace(name, std::move(driver)).first->second.get());
 }
 
 Status Driver::usable() const {
-  if (generation == fork_generation()) return {};
-  return error(OH_ERR_FORKED,
-               "the CUDA driver %s was opened before fork() and does not work in the child: start "
-               "the process by spawn or exec, or fork before the first endpoint",
-               library.c_str());
+  return generation == fork_generation() ? Status() : forked(library);
 }
 
 Status Driver::failure(Code code, const char* call, const std::string& details) const {

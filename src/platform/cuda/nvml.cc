@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 
+#include "platform/os/fork.h"
+
 namespace oh::cuda::nvml {
 namespace {
 
@@ -30,13 +32,13 @@ oh::Result<const Library*> Library::open(const std::string& path) {
     std::mutex mutex;
     std::map<std::string, std::unique_ptr<Library>> by_name;
   };
-  static Opened* const opened = new Opened;
   if (path == "off") {
     return error(OH_ERR_NOT_VIABLE, "NVML is switched off (ONEHOP_NVML_LIBRARY=off)");
   }
   const std::string name = path.empty() ? "libnvidia-ml.so.1" : path;
-  std::lock_guard lock(opened->mutex);
-  std::unique_ptr<Library>& known = opened->by_name[name];
+  Opened& opened = of_this_process([] { return new Opened; });
+  std::lock_guard lock(opened.mutex);
+  std::unique_ptr<Library>& known = opened.by_name[name];
   if (known) return const_cast<const Library*>(known.get());
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {

@@ -42,6 +42,23 @@ auto& of_this_process(Make make) {
   return *found->value;
 }
 
+// Remembers which process uses a library that a child of fork() cannot use. A child finds it
+// without a lock, which a thread of the parent may hold.
+class ForkMark {
+ public:
+  // Whether a process that this one was forked from uses the library, or was about to.
+  bool is_of_parent() const {
+    const int64_t by = by_.load(std::memory_order_relaxed);
+    return by != kNobody && by != fork_generation();
+  }
+  void set() { by_.store(fork_generation(), std::memory_order_relaxed); }
+  void clear() { by_.store(kNobody, std::memory_order_relaxed); }
+
+ private:
+  static constexpr int64_t kNobody = -1;
+  std::atomic<int64_t> by_{kNobody};  // relaxed: a child has only the thread that forked
+};
+
 // Registers and deregisters a descriptor to close in a child of fork().
 void fork_watch_fd(int fd);
 void fork_forget_fd(int fd);

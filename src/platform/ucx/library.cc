@@ -135,26 +135,27 @@ Result<const Library*> Library::open(const std::string& wanted) {
     std::mutex mutex;
     std::map<std::string, std::unique_ptr<Library>> by_name;
   };
-  // Never destroyed: UCX may be in use until the process ends.
-  static Opened* const opened = new Opened;
+  static ForkMark mark;
   if (wanted == "off") {
     return error(OH_ERR_NOT_VIABLE, "UCX is switched off (ONEHOP_UCX_LIBRARY=off)");
   }
-  fork_watch();
-  std::lock_guard lock(opened->mutex);
-  auto known = opened->by_name.find(wanted);
-  if (known == opened->by_name.end()) {
-    auto library = std::make_unique<Library>();
-    library->generation = fork_generation();
-    // On failure the handle stays: UCX cannot be unloaded once its constructors have run.
-    OH_RETURN_IF_ERROR(find(wanted, *library));
-    known = opened->by_name.emplace(wanted, std::move(library)).first;
-  }
-  if (known->second->generation != fork_generation()) {
+  if (mark.is_of_parent()) {
     return error(OH_ERR_FORKED,
-                 "UCX (%s) was opened before fork() and does not work in the child: start the "
-                 "process by spawn or exec, or fork before the first endpoint",
-                 known->second->path.c_str());
+                 "UCX was opened before fork() and does not work in the child: start the process "
+                 "by spawn or exec, or fork before the first endpoint");
+  }
+  Opened& opened = of_this_process([] { return new Opened; });
+  std::lock_guard lock(opened.mutex);
+  auto known = opened.by_name.find(wanted);
+  if (known == opened.by_name.end()) {
+    mark.set();
+    auto library = std::make_unique<Library>();
+    // On failure the handle stays: UCX cannot be unloaded once its constructors have run.
+    if (Status status = find(wanted, *library); !status.ok()) {
+      if (opened.by_name.empty()) mark.clear();
+      return status;
+    }
+    known = opened.by_name.emplace(wanted, std::move(library)).first;
   }
   return const_cast<const Library*>(known->second.get());
 }

@@ -21,7 +21,6 @@ struct Library {
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;
-  uint32_t generation = 0;  // fork_generation() of the process that opened it
   void* handle = nullptr;
 
   std::string version_text() const { return strf("%u.%u.%u", major, minor, release); }
