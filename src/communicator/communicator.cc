@@ -394,13 +394,13 @@ Status Communicator::barrier(Deadline deadline) {
 Status Communicator::barrier_round(uint32_t to, uint32_t from, uint64_t tag, Deadline deadline,
                                    bool* sent) {
   OH_ASSIGN_OR_RETURN(std::shared_ptr<Peer> last, peer(from, deadline));
-  uint8_t failure[kFailureText];
+  Bytes failure(kFailureText);
   Request receive;
   receive.kind = OpKind::kRecv;
   receive.endpoint = endpoint_.get();
   receive.tag = tag;
-  receive.data = failure;
-  receive.size = sizeof(failure);
+  receive.data = failure.data();
+  receive.size = failure.size();
   OH_RETURN_IF_ERROR(last->operations().messages().post_recv(&receive));
   const Status status = send_in_barrier(to, tag, {}, deadline);
   *sent = status.ok();
@@ -408,8 +408,12 @@ Status Communicator::barrier_round(uint32_t to, uint32_t from, uint64_t tag, Dea
       endpoint_->requests().wait(&receive, status.ok() ? deadline : Deadline::after(0), last.get());
   // Check the text first: its sender may have closed its links since.
   if (received.ok() && receive.nbytes > 0) {
-    const std::string_view told(reinterpret_cast<const char*>(failure), receive.nbytes);
+    const std::string_view told(reinterpret_cast<const char*>(failure.data()), receive.nbytes);
     return error(OH_ERR_PEER_LOST, "rank %u says: %s", from, printable(told, kFailureText).c_str());
+  }
+  // A stopped rank may still write into the buffer once it goes on.
+  if (!receive.doubts.empty()) {
+    last->operations().batches().keep({std::move(failure), std::move(receive.doubts)});
   }
   return status.ok() ? received : status;
 }

@@ -9,7 +9,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <string_view>
 
+#include "base/fault.h"
+#include "link/tags.h"
 #include "single_thread.h"
 #include "unit/faulty_os.h"
 #include "unit/traffic.h"
@@ -228,6 +232,60 @@ TEST(CommunicatorTest, ABarrierEndsAtItsDeadline) {
       }));
     }
   });
+}
+
+// Runs `work`, and returns whether it leaves the part of the stack alone that calls before used.
+[[gnu::noinline]] bool leaves_the_stack_alone(const std::function<void()>& work) {
+  std::array<volatile uint8_t, 1 << 16> area;
+  for (volatile uint8_t& byte : area) byte = 0xee;
+  work();
+  return std::ranges::all_of(area, [](uint8_t byte) { return byte == 0xee; });
+}
+
+// Rank 1 is stopped before it writes a failure's text into the receive that rank 0 has claimed.
+TEST(CommunicatorTest, ARankThatGoesOnWritesIntoNoBarrierThatHasEnded) {
+  const uint16_t port = unit::free_port(AF_INET);
+  ASSERT_TRUE(wait_until_single_threaded());
+  static pid_t child;
+  child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Comm comm = *enter(1, 2, port);
+    Endpoint& endpoint = *comm->endpoint();
+    const std::shared_ptr<Peer> peer = *comm->peer(0, in_time());
+    // Without credit the text is announced, and copied by either side.
+    Request small;
+    Bytes bytes(300);
+    while (peer->link().stats.out_of_credit == 0) {
+      small.clear();
+      unit::prepare(&small, OpKind::kSend, endpoint, bytes.data(), bytes.size(), 1);
+      ASSERT_TRUE(is_ok(peer->operations().messages().post_send(&small)));
+      while (!small.ended() && peer->link().stats.out_of_credit == 0) endpoint.progress();
+    }
+    g_fault_hook.store([](const char* point) {
+      if (std::string_view(point) == "transfer.copy") raise(SIGSTOP);
+    });
+    (void)unit::send(endpoint, *peer, Bytes(400, 1), kBarrierTags, in_time()).ok();
+    _exit(0);
+  }
+  Comm comm = *enter(0, 2, port);
+  const std::shared_ptr<Peer> peer = *comm->peer(1, in_time());
+  while (!peer->operations().messages().probe(kBarrierTags)) comm->endpoint()->progress();
+  g_fault_hook.store([](const char* point) {
+    if (std::string_view(point) != "transfer.claimed") return;
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, WUNTRACED), child);
+  });
+  const Status ended = comm->barrier(Deadline::after(2 * kSecond));
+  g_fault_hook.store(nullptr);
+  EXPECT_TRUE(fails_with(ended, OH_ERR_IN_DOUBT));
+  EXPECT_TRUE(leaves_the_stack_alone([] {
+    kill(child, SIGCONT);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }));
+  comm->close();
 }
 
 TEST(CommunicatorTest, OneRankIsItsOwnPeer) {
