@@ -299,8 +299,7 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
     case Control::kBlock:
       return memory_.on_block(payload, std::move(fds));
     case Control::kBlockRetired:
-      memory_.on_block_retired(payload);
-      return {};
+      return memory_.on_block_retired(payload);
     case Control::kBlockWanted:
       return memory_.on_block_wanted(payload);
     case Control::kServe:

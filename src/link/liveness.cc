@@ -74,9 +74,11 @@ std::string Liveness::text() {
 
 Status Liveness::on_ping(ByteView payload) {
   Reader reader(payload);
+  const uint64_t serial = reader.u64();
+  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a ping of %zu bytes", payload.size());
   Bytes pong;
   Writer writer(pong);
-  writer.u64(reader.u64());
+  writer.u64(serial);
   writer.u32(my_waiting_.load(std::memory_order_relaxed));
   writer.u64(my_waiting_tag_.load(std::memory_order_relaxed));
   return connection_->send_control(Control::kPong, pong);

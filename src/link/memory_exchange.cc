@@ -93,38 +93,48 @@ Status MemoryExchange::on_export(ByteView payload, std::vector<UniqueFd> fds, bo
   for (UniqueFd& fd : fds) arriving_->fds.push_back(std::move(fd));
   if (arriving_->fds.size() < arriving_->expected) return {};
   std::unique_ptr<Arriving> whole = std::move(arriving_);
-  if (whole->record.chunks.empty()) return import(number, nullptr);
-  Status why = error(OH_ERR_NOT_VIABLE, "this endpoint has no GPU");
+  const bool gone = whole->record.chunks.empty();
+  Result<std::shared_ptr<ImportedBlock>> opened =
+      error(OH_ERR_NOT_VIABLE, "this endpoint has no GPU");
   if (whole->lost) {
-    why = error(OH_ERR_NO_RESOURCE, "%s", MessageSocket::kWhyLost);
-  } else if (link_.device) {
-    Result<std::shared_ptr<ImportedBlock>> opened = GpuImports::instance().open(
-        link_.device->shared_gpu(), process_, number, whole->record, std::move(whole->fds));
-    if (opened.ok()) return import(number, std::move(*opened));
-    why = opened.status();
+    opened = error(OH_ERR_NO_RESOURCE, "%s", MessageSocket::kWhyLost);
+  } else if (link_.device && !gone) {
+    opened = GpuImports::instance().open(link_.device->shared_gpu(), process_, number,
+                                         whole->record, std::move(whole->fds));
   }
-  OH_LOG(kInfo, "cannot map device memory %u of %s: %s; its transfers take another path", number,
-         link_.name.c_str(), why.text().c_str());
-  return import(number, nullptr);
+  if (!opened.ok() && !gone) {
+    OH_LOG(kInfo, "cannot map device memory %u of %s: %s; its transfers take another path", number,
+           link_.name.c_str(), opened.status().text().c_str());
+  }
+  import(number, opened.ok() ? std::move(*opened) : nullptr);
+  return {};
 }
 
 // Stores a block that the peer has handed over; null: it cannot be mapped.
-Status MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
-  std::shared_ptr<ImportedBlock> gone;  // released without the lock
-  std::shared_ptr<ImportedBlock> added = block;
+void MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> block) {
+  std::shared_ptr<ImportedBlock> unused;  // released without the lock
+  std::shared_ptr<ImportedBlock> gone;    // likewise
+  std::shared_ptr<ImportedBlock> added;
+  bool full = false;
   {
     LinkGuard guard(link_);
-    if (link_.imports.full()) {
-      return error(OH_ERR_PROTOCOL, "it handed over more than %zu blocks", Imports::kMost);
-    }
+    full = block && link_.imports.full();
     // Once the link is closed, nothing would release the block.
-    gone = closed_ ? std::move(block) : link_.imports.add(number, std::move(block));
+    if (full || closed_) unused = std::exchange(block, nullptr);
+    added = block;
+    if (!closed_) gone = link_.imports.add(number, std::move(block));
     link_.wake_me = true;
-    if (closed_) added.reset();
+  }
+  if (full) {
+    OH_LOG(kWarn, "%zu blocks of %s are mapped already: transfers of block %u take another path",
+           Imports::kMost, link_.name.c_str(), number);
   }
   listener_.mapped(added);
-  if (std::exchange(gone, nullptr)) GpuImports::instance().close_unused();
-  return {};
+  if (unused || gone) {
+    unused.reset();
+    gone.reset();
+    GpuImports::instance().close_unused();
+  }
 }
 
 // With the link's lock held, so that retire_block() sends its message after this one.
@@ -167,7 +177,8 @@ Status MemoryExchange::on_block(ByteView payload, std::vector<UniqueFd> fds) {
              link_.name.c_str(), opened.status().text().c_str());
     }
   }
-  return import(number, std::move(block));
+  import(number, std::move(block));
+  return {};
 }
 
 void MemoryExchange::ask_for_block(uint32_t number) {
@@ -212,13 +223,16 @@ Imports MemoryExchange::close() {
 
 Status MemoryExchange::on_block_wanted(ByteView payload) {
   Reader reader(payload);
+  const uint32_t number = reader.u32();
+  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a request of %zu bytes", payload.size());
   LinkGuard guard(link_);
-  return send_block(reader.u32());
+  return send_block(number);
 }
 
-void MemoryExchange::on_block_retired(ByteView payload) {
+Status MemoryExchange::on_block_retired(ByteView payload) {
   Reader reader(payload);
   const uint32_t number = reader.u32();
+  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a retirement of %zu bytes", payload.size());
   std::shared_ptr<ImportedBlock> retired;  // released without the lock
   {
     LinkGuard guard(link_);
@@ -227,6 +241,7 @@ void MemoryExchange::on_block_retired(ByteView payload) {
   listener_.retired(number);
   retired.reset();
   GpuImports::instance().close_unused();
+  return {};
 }
 
 }  // namespace oh

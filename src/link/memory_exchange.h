@@ -54,7 +54,7 @@ class MemoryExchange {
   // Handlers of the peer's messages; on the watcher's thread.
   Status on_block(ByteView payload, std::vector<UniqueFd> fds);
   Status on_block_wanted(ByteView payload);
-  void on_block_retired(ByteView payload);
+  Status on_block_retired(ByteView payload);
   Status on_export(ByteView payload, std::vector<UniqueFd> fds, bool first);
 
  private:
@@ -68,7 +68,7 @@ class MemoryExchange {
   };
   Status send_block(uint32_t number);
   Status send_export(const GpuExport& exported);
-  Status import(uint32_t number, std::shared_ptr<ImportedBlock> block);
+  void import(uint32_t number, std::shared_ptr<ImportedBlock> block);
 
   Link& link_;
   Connection* const connection_;

@@ -107,8 +107,11 @@ TEST_F(LivenessTest, ASegmentShowsWhatBothSidesWaitFor) {
   EXPECT_EQ(theirs.unresponsive_for(), 0) << "within the process nobody is asked";
 }
 
-TEST_F(LivenessTest, AMalformedAnswerBreaksTheProtocol) {
+TEST_F(LivenessTest, MessagesOfAnotherSizeBreakTheProtocol) {
   EXPECT_TRUE(fails_with(liveness_->on_pong(Bytes(8)), OH_ERR_PROTOCOL));
+  for (const size_t size : {7, 9}) {
+    EXPECT_TRUE(fails_with(liveness_->on_ping(Bytes(size)), OH_ERR_PROTOCOL));
+  }
 }
 
 }  // namespace

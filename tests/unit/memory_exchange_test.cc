@@ -35,8 +35,7 @@ class End final : public ConnectionOwner {
       case Control::kBlockWanted:
         return memory.on_block_wanted(payload);
       case Control::kBlockRetired:
-        memory.on_block_retired(payload);
-        return {};
+        return memory.on_block_retired(payload);
       case Control::kExport:
       case Control::kExportMore:
         return memory.on_export(payload, std::move(fds),
@@ -131,6 +130,34 @@ TEST_F(MemoryExchangeTest, ABlockComesWhenItIsAskedFor) {
   user_->memory.ask_for_block(block_->number);
   EXPECT_TRUE(comes(block_->number));
   EXPECT_TRUE(eventually([&] { return user_->mapped == 1; }));
+}
+
+// A process has a bounded number of mappings. Transfers of the block take another path.
+TEST_F(MemoryExchangeTest, ABlockBeyondTheMostMappedOnesIsNotMapped) {
+  {
+    LinkGuard guard(user_->fakes.link);
+    for (uint32_t i = 0; i < Imports::kMost; ++i) {
+      user_->fakes.link.imports.add(1'000'000 + i, std::make_shared<ImportedBlock>());
+    }
+  }
+  ASSERT_EQ(owner_->block_of(data(), 1), block_->number);
+  EXPECT_TRUE(eventually([&] { return user_->has_failed(block_->number); }));
+  EXPECT_TRUE(user_->connection->is_open());
+  {
+    LinkGuard guard(user_->fakes.link);
+    EXPECT_TRUE(user_->fakes.link.imports.retire(1'000'000));
+  }
+  user_->memory.ask_for_block(block_->number);
+  EXPECT_TRUE(comes(block_->number));
+}
+
+TEST_F(MemoryExchangeTest, MessagesOfAnotherSizeBreakTheProtocol) {
+  for (const size_t size : {3, 5}) {
+    EXPECT_TRUE(fails_with(user_->memory.on_block_wanted(Bytes(size)), OH_ERR_PROTOCOL));
+    EXPECT_TRUE(fails_with(user_->memory.on_block_retired(Bytes(size)), OH_ERR_PROTOCOL));
+  }
+  EXPECT_EQ(user_->messages, 0);
+  EXPECT_EQ(owner_->messages, 0) << "nothing was answered";
 }
 
 // It may exist at the next request.

@@ -170,7 +170,7 @@ Status RemoteKeys::on_wanted(const Frame& frame, std::shared_ptr<RegionRecord> r
     refusal = OH_ERR_NOT_VIABLE;
   } else if (!region) {
     refusal = OH_ERR_RETIRED;
-  } else if (given_.size() + wanted_.size() >= kMost) {
+  } else if (given_.size() + wanted_.size() + (mapping_ ? 1 : 0) >= kMost) {
     refusal = OH_ERR_NO_RESOURCE;
   }
   if (refusal == OH_OK) {
