@@ -135,12 +135,13 @@ bool Sender::transmit_rts(Request* request, TagTx& tag) {
   }
   if (!link_.segment && request->pending()) frame.flags |= kNotYet;
   frame.op = request->op = link_.ops.add(request);
-  if (!link_.push(frame)) {
-    if (transfer) transfers_.withdraw(transfer);
+  const bool sent = link_.push(frame);
+  if (!sent && (!transfer || transfers_.withdraw(transfer))) {
     link_.ops.remove(std::exchange(request->op, 0));
     return false;
   }
   ++tag.number;
+  if (!sent) return true;  // a faulty peer has claimed the slot of a frame that it did not get
   request->phase = Phase::kOffered;
   if (frame.flags & kNotYet) streams_.begin_staging(request);
   return true;

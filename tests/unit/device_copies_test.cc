@@ -269,6 +269,25 @@ TEST_F(DeviceCopiesTest, AFailureToEnqueueEndsTheTransfer) {
 }
 
 // A lost context writes no word: its engine's copies end all the same.
+// The process survives it: chunks have a size.
+TEST_F(DeviceCopiesTest, ATransferThatStopsWhileAFaultyPeerResetsItsMode) {
+  for (int turn = 0; turn < 200; ++turn) {
+    TransferSlot slot{};
+    Transfer transfer;
+    transfer.slot = &slot;
+    transfer.length = kLength;
+    transfer.on_device = true;
+    std::atomic<bool> over{false};
+    Threads peer;
+    peer.start([&] {
+      while (!over) slot.mode.store(static_cast<uint32_t>(CopyMode::kUndecided));
+    });
+    transfer.stop(OH_ERR_TIMEOUT);
+    over = true;
+    EXPECT_GT(transfer.chunk, 0u);
+  }
+}
+
 TEST_F(DeviceCopiesTest, ALostDeviceEndsWhatItsEngineHad) {
   place(*owner_, to_, /*on_device=*/true);
   place(*claimer_, from_, /*on_device=*/true);

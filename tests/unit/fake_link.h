@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,7 +19,10 @@ namespace unit {
 class FakeChannel final : public oh::Channel {
  public:
   bool push(const oh::Frame& frame) override {
-    if (!room) return false;
+    if (!room) {
+      if (when_full) when_full(frame);
+      return false;
+    }
     frames.push_back(frame);
     if (frame.payload_size > 0) {
       frames.back().payload =
@@ -38,6 +42,7 @@ class FakeChannel final : public oh::Channel {
   }
 
   bool room = true;
+  std::function<void(const oh::Frame&)> when_full;  // runs before a frame is refused
   uint64_t part = UINT64_MAX;  // payload size of each frame of a longer message
   uint64_t returned = 0;       // credit that the peer has returned
   uint64_t given_back = 0;     // credit that this side has returned

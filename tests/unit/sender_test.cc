@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "link/memory_exchange.h"
+#include "transport/local/local_mover.h"
 #include "unit/message_test.h"
 #include "unit/support.h"
 
@@ -93,6 +95,34 @@ TEST_F(SenderTest, MessagesWaitForRoomInTheirOrder) {
   EXPECT_EQ(channel_.types(), (std::vector{FrameType::kRts, FrameType::kEager}));
   EXPECT_EQ(first.phase, Phase::kOffered);
   EXPECT_TRUE(second.ended());
+}
+
+TEST_F(SenderTest, AMessageThatAFaultyPeerClaimsBeforeItsFrameIsUnderWay) {
+  LinkFacts facts;
+  facts.segment = facts.same_process = facts.we_reach_them = facts.they_reach_us = true;
+  facts.eager_max = facts.their_eager_max = 1024;
+  facts.eager_credit = 4096;
+  selection_ = MessageSelection(facts);
+  std::unique_ptr<Segment> segment = std::move(*Segment::create(/*shared=*/false));
+  const std::unique_ptr<Segment> theirs = Segment::alias(*segment);
+  segment->take_side(0, /*loopback=*/false);
+  theirs->take_side(1, /*loopback=*/false);
+  link_.segment = std::move(segment);
+  link_.path = OH_PATH_LOCAL;
+  link_.mover = std::make_unique<LocalMover>();
+  MemoryExchange memory(link_, nullptr, Id{}, {});
+  link_.memory = &memory;
+  transfers_.start(nullptr);
+  channel_.room = false;
+  channel_.when_full = [&](const Frame& frame) {
+    TransferSlot& slot = theirs->incoming().slots[frame.slot];
+    EXPECT_TRUE(slot_advance(slot, frame.number, SlotState::kPosted, SlotState::kClaimed));
+  };
+  Request& send = post(1, large_);
+  EXPECT_EQ(send.phase, Phase::kDirect);
+  EXPECT_TRUE(sender_.idle()) << "it is not sent again";
+  LinkGuard guard(link_);
+  EXPECT_TRUE(transfers_.end(send.transfer, error(OH_ERR_TIMEOUT, "late"), /*give_up=*/true));
 }
 
 TEST_F(SenderTest, ACtsStreamsTheWholeMessage) {

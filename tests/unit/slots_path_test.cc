@@ -105,6 +105,20 @@ TEST_F(SlotsPathTest, AFullChannelIsTriedAgain) {
   EXPECT_TRUE(are_equal(operation_));
 }
 
+// The operation waits for the block, and gives its request to no other block meanwhile.
+TEST_F(SlotsPathTest, ABlockThatAFaultyPeerClaimsBeforeItsFrameIsUnderWay) {
+  unit::prepare(operation_, OpKind::kPut, *region_, {{local_.data(), 100, 300}});
+  initiator_.fakes.channel->room = false;
+  initiator_.fakes.channel->when_full = [&](const Frame& frame) {
+    EXPECT_TRUE(is_ok(target_.path.on_frame(frame)));
+  };
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_EQ(operation_.under_way.size(), 1u);
+  work();
+  EXPECT_TRUE(initiator_.ended_with(OH_OK));
+  EXPECT_TRUE(are_equal(operation_));
+}
+
 TEST_F(SlotsPathTest, WhatIsOutsideOfTheRegionIsRefused) {
   const Bytes before = remote_;
   unit::prepare(operation_, OpKind::kPut, *region_, {{local_.data(), 900, 101}});

@@ -46,8 +46,9 @@ bool SlotsPath::push(Operation& operation) {
       frame.slot = transfer->index;
       frame.number = transfer->sequence;
     }
-    if (!transfer || !link_.push(frame)) {
-      if (transfer) transfers_.withdraw(transfer);
+    const bool sent = transfer && link_.push(frame);
+    // A faulty peer claims the slot of a frame that it did not get: the block is under way then.
+    if (!sent && (!transfer || transfers_.withdraw(transfer))) {
       give_back(piece);
       return false;
     }

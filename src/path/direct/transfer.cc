@@ -63,7 +63,10 @@ void Transfer::stop(oh_status status) {
 
 void Transfer::learn() {
   // acquire: pairs with the claimer's compare-and-swap.
-  const auto said = static_cast<CopyMode>(slot->mode.load(std::memory_order_acquire));
+  take_mode(static_cast<CopyMode>(slot->mode.load(std::memory_order_acquire)));
+}
+
+void Transfer::take_mode(CopyMode said) {
   if (said == CopyMode::kUndecided) return;
   mode = said <= CopyMode::kStaged ? said : CopyMode::kEngineOfClaimer;
   if (mode == CopyMode::kStaged) {
@@ -79,10 +82,11 @@ void Transfer::learn() {
 }
 
 void Transfer::set_mode(CopyMode wanted) {
-  auto undecided = static_cast<uint32_t>(CopyMode::kUndecided);
-  slot->mode.compare_exchange_strong(undecided, static_cast<uint32_t>(wanted),
-                                     std::memory_order_acq_rel);
-  learn();
+  auto found = static_cast<uint32_t>(CopyMode::kUndecided);
+  const bool first = slot->mode.compare_exchange_strong(found, static_cast<uint32_t>(wanted),
+                                                        std::memory_order_acq_rel);
+  // The word is not read again: a faulty peer may have reset it.
+  take_mode(first ? wanted : static_cast<CopyMode>(found));
 }
 
 }  // namespace oh

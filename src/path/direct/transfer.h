@@ -59,8 +59,9 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   void stop(oh_status status);
   // Reads the copy mode from the slot, if it is set, and derives chunk size and path from it.
   void learn();
-  // Sets the slot's copy mode unless it is set already, then reads the mode in effect (learn()).
+  // Sets the slot's copy mode unless it is set already; either way the transfer has a mode then.
   void set_mode(CopyMode wanted);
+  void take_mode(CopyMode said);
   bool by_pipe() const { return mode == CopyMode::kRelay || mode == CopyMode::kStaged; }
   // This side leaves the transfer: releases local streams that wait for DONE, which may never be
   // written.
