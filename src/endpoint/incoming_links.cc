@@ -32,9 +32,7 @@ void IncomingLinks::deliver(const LinkPurpose& purpose, std::shared_ptr<Peer> pe
     MutexLock lock(mutex_);
     accepted_.push_back(std::move(peer));
   }
-  Doorbell& bell = endpoint_.doorbell();
-  bell.rings.fetch_add(1);
-  os().futex_wake(reinterpret_cast<uint32_t*>(&bell.rings));
+  endpoint_.doorbell().ring_always();
 }
 
 void IncomingLinks::abandoned(const LinkPurpose& purpose) {

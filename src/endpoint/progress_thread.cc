@@ -28,8 +28,7 @@ void ProgressThread::stop() {
     thread = std::exchange(thread_, 0);
   }
   if (!thread) return;
-  endpoint_.doorbell().rings.fetch_add(1);
-  os().futex_wake(reinterpret_cast<uint32_t*>(&endpoint_.doorbell().rings));
+  endpoint_.doorbell().ring_always();
   join_thread(thread);
 }
 

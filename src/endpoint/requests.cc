@@ -163,6 +163,8 @@ void Requests::finish(Request* request, const Status& status) {
   // Always announce: no lock is held here, so arm() may run concurrently.
   completions_.armed().announce();
   completions_.listed().announce();
+  full_fence();  // store of `done` before the load of sleepers; pairs with Doorbell::sleep()
+  endpoint_.doorbell().ring();
 }
 
 Status Requests::post_ready(Request* request, std::string what, Readiness::Look look) {
@@ -183,10 +185,7 @@ bool Requests::end_those_ready() {
     bool closed = ended.status.code() == OH_ERR_CLOSED;
     finish(ended.request, closed ? cancelled_by_close() : ended.status);
   }
-  if (ready.empty()) return false;
-  full_fence();  // store of `done` before the load of sleepers; pairs with Doorbell::sleep()
-  endpoint_.doorbell().ring();
-  return true;
+  return !ready.empty();
 }
 
 void Requests::close() {

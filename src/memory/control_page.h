@@ -28,7 +28,10 @@ struct Doorbell {
   std::atomic<uint32_t> sleepers;
 
   void ring() {
-    if (sleepers.load(std::memory_order_seq_cst) == 0) return;
+    if (sleepers.load(std::memory_order_seq_cst) != 0) ring_always();
+  }
+  // Wakes a thread that has announced its sleep or is about to, whatever it checks.
+  void ring_always() {
     rings.fetch_add(1, std::memory_order_seq_cst);
     os().futex_wake(reinterpret_cast<uint32_t*>(&rings));
   }

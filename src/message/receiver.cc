@@ -121,6 +121,12 @@ void Receiver::discard(uint64_t tag) {
 void Receiver::return_credit(uint64_t charge) {
   charge_held_ -= charge;
   link_.channel->return_credit(charge);
+  const uint64_t due = link_.counted ? link_.counted->take_due() : 0;
+  if (due == 0) return;
+  Frame frame;
+  frame.type = FrameType::kCredit;
+  frame.length = due;
+  link_.send(frame);
 }
 
 // ---- Matched messages -------------------------------------------------------------------------
@@ -266,8 +272,8 @@ Status Receiver::on_eager(const Frame& frame) {
     return {};
   }
   Unexpected* message = unexpected_.keep(tag.unexpected, frame);
-  // A thread may wait for a batch offer without a posted receive.
-  if (!is_user_tag(frame.tag)) link_.wake_me = true;
+  // A thread may wait for it without a receive, by a probe for example.
+  link_.wake_me = true;
   if (whole) {
     unexpected_.name_offer(message);
   } else {
@@ -366,7 +372,7 @@ Status Receiver::on_rts(const Frame& frame) {
                 .offer = {frame.slot, frame.number, frame.address, frame.region, frame.length}};
   if (!request) {
     unexpected_.keep(tag.unexpected, rts);
-    if (!is_user_tag(frame.tag)) link_.wake_me = true;
+    link_.wake_me = true;
   } else if (!start_rts(request, rts)) {
     const bool lost = has_slot && transfers_.ended_with_link(rts.offer);
     // No receive behind a wildcard is offered, so no number has to be kept.

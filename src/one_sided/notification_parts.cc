@@ -48,8 +48,6 @@ Status NotificationParts::on_frame(const Frame& frame) {
   notification.bytes = std::exchange(arriving_, {});
   link_.wake_me = true;
   notifications_.add(std::move(notification));
-  full_fence();  // add() before the check for sleepers; pairs with Doorbell::sleep()
-  link_.my_bell->ring();
   return {};
 }
 

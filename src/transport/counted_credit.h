@@ -6,6 +6,8 @@
 // Threading: guarded by the link's lock.
 #pragma once
 
+#include <utility>
+
 #include "transport/channel.h"
 
 namespace oh {
@@ -16,14 +18,9 @@ class CountedCredit : public Channel {
   explicit CountedCredit(uint64_t credit) : give_back_at_(credit / 4) {}
 
   uint64_t credit_returned() const final { return returned_; }
-  void return_credit(uint64_t bytes) final {
-    give_back_ += bytes;
-    if (give_back_ < give_back_at_) return;
-    Frame frame;
-    frame.type = FrameType::kCredit;
-    frame.length = give_back_;
-    if (push(frame)) give_back_ = 0;
-  }
+  void return_credit(uint64_t bytes) final { give_back_ += bytes; }
+  // Returns the credit that a kCredit frame is due to return now; 0: less than a quarter.
+  uint64_t take_due() { return give_back_ < give_back_at_ ? 0 : std::exchange(give_back_, 0); }
   // Handles a kCredit frame.
   void add_credit(uint64_t bytes) { returned_ += bytes; }
 

@@ -67,6 +67,18 @@ TEST_F(RacedEnds, AnEndpointIsClosedWhileAReceiveIsCancelled) {
   EXPECT_TRUE(endpoint->requests().any_source().empty());
 }
 
+// Otherwise another thread that waits for it would notice only when its sleep ends.
+TEST_F(RacedEnds, AReceiveThatIsCancelledWakesTheThreadThatWaitsForIt) {
+  std::shared_ptr<Endpoint> endpoint = make_endpoint();
+  Receive receive(*endpoint);
+  ASSERT_TRUE(is_ok(endpoint->requests().post_any_source(&receive.request)));
+  endpoint->doorbell().sleepers = 1;
+  const uint32_t rings = endpoint->doorbell().rings;
+  EXPECT_TRUE(is_ok(endpoint->requests().cancel(&receive.request)));
+  EXPECT_GT(endpoint->doorbell().rings, rings);
+  endpoint->doorbell().sleepers = 0;
+}
+
 // A progress thread may process pending work before close() ends it.
 TEST_F(RacedEnds, AnEndpointIsClosedWhileAProgressThreadLooksForPeers) {
   std::shared_ptr<Endpoint> endpoint = make_endpoint();

@@ -3,6 +3,7 @@
 // Receiver: frames of messages match receives, without a peer.
 #include "message/receiver.h"
 
+#include "transport/socket/socket_channel.h"
 #include "unit/message_test.h"
 #include "unit/support.h"
 
@@ -95,6 +96,46 @@ TEST_F(ReceiverTest, AnUnexpectedMessageWaitsForItsReceive) {
   EXPECT_EQ(buffer_, message_);
   EXPECT_EQ(channel_.given_back, eager_charge(100));
   EXPECT_FALSE(receiver_.probe(1));
+}
+
+// By a probe, for example.
+TEST_F(ReceiverTest, AnUnexpectedMessageWakesAThreadThatSleeps) {
+  page_.doorbell().sleepers = 1;
+  EXPECT_TRUE(is_ok(arrive(1, message_)));
+  EXPECT_EQ(page_.doorbell().rings, 1u);
+  EXPECT_TRUE(is_ok(announce(1, 20000)));
+  EXPECT_EQ(page_.doorbell().rings, 2u);
+}
+
+// Without a segment a frame returns credit. A peer without credit sends no message whose receive
+// would return the rest, so the frame waits for room.
+TEST_F(ReceiverTest, CreditThatFindsNoRoomIsReturnedLater) {
+  struct Sink final : MessageSink {
+    size_t backlog() override { return queued; }
+    Status send_message(uint8_t, ByteView head, ByteView) override {
+      sent.assign(head.begin(), head.end());
+      return {};
+    }
+    size_t queued = 1 << 20;
+    Bytes sent;
+  } sink;
+  auto channel = std::make_unique<SocketChannel>(sink, link_.mine.eager_credit);
+  link_.counted = channel.get();
+  link_.outbox.attach(channel.get());
+  link_.channel = std::move(channel);
+  const uint64_t messages = link_.mine.eager_credit / eager_charge(message_.size());
+  for (uint64_t i = 0; i < messages; ++i) EXPECT_TRUE(is_ok(arrive(1, message_)));
+  for (uint64_t i = 0; i < messages; ++i) EXPECT_TRUE(post(1, buffer_).ended());
+  EXPECT_TRUE(sink.sent.empty());
+  sink.queued = 0;
+  {
+    LinkGuard guard(link_);
+    EXPECT_TRUE(link_.outbox.flush());
+  }
+  Frame frame;
+  ASSERT_TRUE(is_ok(decode_frame(sink.sent, &frame)));
+  EXPECT_EQ(frame.type, FrameType::kCredit);
+  EXPECT_GE(frame.length, link_.mine.eager_credit / 4);
 }
 
 TEST_F(ReceiverTest, MoreThanTheCreditIsAProtocolError) {
