@@ -748,11 +748,11 @@ class Peer:
         Adds to an unsigned number of 8 bytes in the peer's memory, modulo 2**64; returns what was there. remote is a slice of
         8 bytes whose address is a multiple of 8. On host memory it is atomic towards fetch_add and compare_swap of all peers, and
         towards atomic operations of the owner's threads; where it is not mapped here, a thread of the owner carries it out.
-        On GPU memory a kernel of ours does: see OnStream.fetch_add.
+        On GPU memory a kernel of onehop does: see OnStream.fetch_add.
 
         timeout: seconds; None: no limit; omitted: ONEHOP_TIMEOUT. It may be carried out yet, also behind PeerLost or Ctrl-C.
         OutOfRange: not 8 bytes. OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE: GPU memory that no kernel of
-        ours reaches over native atomics.
+        onehop reaches over native atomics.
         """
 
     def compare_swap(self, remote: RemoteRegion, expected: SupportsIndex, value: SupportsIndex, timeout: float | None = ...) -> int:

@@ -153,10 +153,10 @@ void bind_one_sided(nb::class_<PyPeer>& type) {
           "of "
           "the owner's threads; where it is not mapped here, a thread of the owner carries it "
           "out.\nOn "
-          "GPU memory a kernel of ours does: see OnStream.fetch_add.\n\n" OH_PYTHON_TIMEOUT
+          "GPU memory a kernel of onehop does: see OnStream.fetch_add.\n\n" OH_PYTHON_TIMEOUT
           " It may be carried out yet, also behind PeerLost or Ctrl-C.\nOutOfRange: not 8 bytes. "
           "OperationError: Status.RETIRED, READ_ONLY, or NOT_VIABLE: GPU memory that no kernel "
-          "of\nours reaches over native atomics.")
+          "of\nonehop reaches over native atomics.")
       .def("compare_swap", compare_swap, nb::arg("remote").none(), nb::arg("expected").none(),
            nb::arg("value").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def compare_swap(self, remote: RemoteRegion, expected: typing.SupportsIndex, "

@@ -77,7 +77,7 @@ Worker::~Worker() {
     gpu_->give_stream(stream_);
     return;
   }
-  OH_LOG(kWarn, "a kernel of ours still waits for room on %s: %zu bytes of host memory are kept",
+  OH_LOG(kWarn, "a kernel of onehop still waits for room on %s: %zu bytes of host memory are kept",
          gpu_->facts().name.c_str(), kSize);
   new std::shared_ptr<cuda::Pinned>(std::move(pinned_));
   new Mapping(std::move(memory_));

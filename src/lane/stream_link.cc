@@ -69,7 +69,7 @@ void StreamLink::refuse(Status status) {
 
 std::string StreamLink::waits_for() const {
   if (open_.load(std::memory_order_acquire) || !gpu_) return "the other side has not answered";
-  return "kernels of ours have no room on " + gpu_->facts().name;
+  return "kernels of onehop have no room on " + gpu_->facts().name;
 }
 
 Status StreamLink::prepare() {

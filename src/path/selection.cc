@@ -198,7 +198,7 @@ Choice choose_atomic(const LinkFacts& facts, MemoryKind target) {
     return {OH_PATH_NONE, Method::kNone, only + "this endpoint is for host memory"};
   }
   if (facts.stream_path != OH_PATH_NVLINK) {
-    return {OH_PATH_NONE, Method::kNone, only + "no kernel of ours can: " + facts.why_stream};
+    return {OH_PATH_NONE, Method::kNone, only + "no kernel of onehop can: " + facts.why_stream};
   }
   if (target == MemoryKind::kDevicePrivate && !(facts.same_process && facts.same_gpu)) {
     return {OH_PATH_NONE, Method::kNone, only + "the memory cannot be mapped on our GPU"};

@@ -36,7 +36,7 @@ Result<MappedRegion> map_for_atomics(Endpoint& endpoint, Peer& peer, const Remot
   if (why.empty()) return mapped;
   return error(OH_ERR_NOT_VIABLE,
                "the region of %s is memory of a GPU, where only a kernel carries out atomic "
-               "operations, and no kernel of ours can: %s",
+               "operations, and no kernel of onehop can: %s",
                peer.link().name.c_str(), why.c_str());
 }
 
