@@ -47,6 +47,20 @@ TEST_F(FramesPathTest, AGetEndsWithItsLastByte) {
   EXPECT_TRUE(initiator_.ended_with(OH_OK));
 }
 
+// Then it is too late to cancel it.
+TEST_F(FramesPathTest, APutHasBegunWithItsFirstFrameAndAGetWithItsFirstByte) {
+  prepare(OpKind::kPut);
+  EXPECT_FALSE(initiator_.path.has_begun(operation_));
+  EXPECT_TRUE(initiator_.path.push(operation_));
+  EXPECT_TRUE(initiator_.path.has_begun(operation_));
+  EXPECT_TRUE(is_ok(arrive()));
+  begin(OpKind::kGet);
+  EXPECT_FALSE(initiator_.path.has_begun(operation_));
+  EXPECT_TRUE(target_.path.answer());
+  EXPECT_TRUE(is_ok(answer()));
+  EXPECT_TRUE(initiator_.path.has_begun(operation_));
+}
+
 TEST_F(FramesPathTest, AFullChannelIsTriedAgain) {
   prepare(OpKind::kPut);
   initiator_.fakes.channel->room = false;

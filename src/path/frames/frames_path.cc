@@ -74,6 +74,13 @@ bool FramesPath::push_get(Operation& operation) {
   return operation.block == operation.blocks.size();
 }
 
+bool FramesPath::has_begun(const Operation& operation) {
+  if (operation.kind == OpKind::kPut) return operation.begun();
+  uint64_t bytes = 0;
+  for (const Block& block : operation.blocks) bytes += block.size;
+  return operation.missing < bytes;
+}
+
 // Frames that were sent cannot be revoked, and a late answer is ignored. An Abort ends a put block
 // that is partly sent: otherwise the target would take the next frames for its rest.
 bool FramesPath::cancel(Operation& operation, const Status& status, bool give_up) {

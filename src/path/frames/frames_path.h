@@ -31,6 +31,7 @@ class FramesPath final : public Path {
 
   void begin(Operation& operation) override;
   bool push(Operation& operation) override;
+  bool has_begun(const Operation& operation) override;
   bool cancel(Operation& operation, const Status& status, bool give_up) override;
   void forget(Operation& operation) override;
   Status on_answer(Operation& operation, const Frame& frame) override;
