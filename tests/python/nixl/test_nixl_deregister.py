@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that is deregistered while a peer is inside it, and calls of other threads meanwhile."""
+
+import numpy as np
+import onehop
+import pytest
+from agents import Area, run
+from onehop.nixl import nixl_agent
+from onehop.nixl.bindings import nixlBackendError, nixlNotFoundError
+
+
+class Entered:
+    """A region that a stopped peer is inside of, until `left`."""
+
+    def __init__(self, region) -> None:
+        self.region = region
+        self.left = False
+
+    def deregister(self, timeout=None):
+        self.region.deregister()  # it refuses peers before it waits
+        if not self.left:
+            raise onehop.TimeoutError(onehop.Status.TIMEOUT, "a peer is still inside")
+
+
+def registration_of(agent, area):
+    (found,) = agent._core.memory.find(area.reg)
+    return found
+
+
+def enter(agent, area):
+    registration = registration_of(agent, area)
+    registration.region = Entered(registration.region)
+    return registration.region
+
+
+def joined(*areas):
+    return [(area.base, area.size, 0, "") for area in areas]
+
+
+@pytest.fixture
+def three(two):
+    """Three areas of B; a peer is inside the second one."""
+    areas = [Area(two.b) for _ in range(3)]
+    two.a.add_remote_agent(two.b.get_agent_metadata())
+    return two, areas, enter(two.b, areas[1])
+
+
+def fail(agent, areas):
+    every = agent.get_reg_descs(joined(*areas), "DRAM")
+    with pytest.raises(nixlBackendError, match="a peer is still inside"):
+        agent.deregister_memory(every)
+    return every
+
+
+def write(two, area):
+    """Write all of an area of B from A, which knows what B tells now."""
+    two.a.add_remote_agent(two.b.get_agent_metadata())
+    local = two.a.get_xfer_descs([two.ours.at(0, area.size)], "DRAM")
+    remote = two.a.get_xfer_descs([area.at(0, area.size)], "DRAM")
+    run(two.a, two.a.initialize_xfer("WRITE", local, remote, "B"))
+    assert (area.bytes == two.ours.bytes).all()
+
+
+def test_a_call_that_failed_can_be_made_again(three):
+    two, areas, entered = three
+    every = fail(two.b, areas)
+    fail(two.b, areas)
+    entered.left = True
+    two.b.deregister_memory(every)
+    for area in areas:
+        with pytest.raises(nixlNotFoundError, match="not registered"):
+            two.b.deregister_memory(area.reg)
+        two.b.register_memory(area.reg)
+        write(two, area)
+
+
+def test_a_region_that_refuses_peers_is_shown_to_none(three):
+    two, areas, _ = three
+    fail(two.b, areas)
+    two.a.add_remote_agent(two.b.get_agent_metadata())
+    inside = two.a.get_xfer_descs([areas[1].at(0, 8)], "DRAM")
+    assert not two.a.check_remote_metadata("B", inside)
+    with pytest.raises(nixlNotFoundError, match="not registered"):
+        two.b.get_partial_agent_metadata(areas[1].reg)
+    with pytest.raises(nixlNotFoundError, match="no registration"):
+        two.b.prep_xfer_dlist("", [areas[1].at(0, 8)], "DRAM")
+
+
+def test_memory_whose_deregistration_failed_can_be_registered_again(three):
+    two, areas, entered = three
+    fail(two.b, areas)
+    two.b.register_memory(areas[1].reg)
+    write(two, areas[1])
+    two.b.deregister_memory(areas[1].reg)  # one of two
+    write(two, areas[1])
+    # The last one waits for whoever is inside the former region, too.
+    fail(two.b, areas[1:2])
+    entered.left = True
+    two.b.deregister_memory(areas[1].reg)
+    with pytest.raises(nixlNotFoundError, match="not registered"):
+        two.b.deregister_memory(areas[1].reg)
+
+
+def test_a_registration_that_fails_leaves_a_former_one_as_it_was(three):
+    two, areas, entered = three
+    fail(two.b, areas)
+    with pytest.raises(nixlBackendError, match="address 0"):
+        two.b.register_memory([*joined(areas[1], areas[1]), (0, 8, 0, "")], "DRAM")
+    with pytest.raises(nixlNotFoundError, match="not registered"):
+        two.b.get_partial_agent_metadata(areas[1].reg)
+    entered.left = True
+    two.b.deregister_memory(areas[1].reg)
+    with pytest.raises(nixlNotFoundError, match="not registered"):
+        two.b.deregister_memory(areas[1].reg)
+
+
+def test_more_uses_than_there_are():
+    """Nothing is deregistered then."""
+    agent = nixl_agent("A")
+    area = Area(agent, 4096)
+    agent.register_memory(area.reg)
+    rows = np.array([[area.base, area.size, 0]] * 3, np.uint64)
+    with pytest.raises(nixlNotFoundError, match="once for each registration"):
+        agent.deregister_memory(agent.get_reg_descs(rows, "DRAM"))
+    agent.deregister_memory(agent.get_reg_descs(rows[:2], "DRAM"))
+    with pytest.raises(nixlNotFoundError):
+        agent.deregister_memory(area.reg)
