@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onehop
@@ -60,6 +61,7 @@ class Registration:
         self.size = size
         self.owner = owner
         self.former = former
+        self.ending = 0  # calls that are deregistering it
         self.retired = False  # refuses peers, one of which may still be inside
         self.region: Region | None = None  # None for 0 bytes
         if size:
@@ -79,7 +81,7 @@ class Registration:
     @property
     def live(self) -> bool:
         """Whether peers and new transfers may use it."""
-        return not self.retired
+        return not self.ending and not self.retired
 
     @property
     def all(self) -> list[Registration]:
@@ -96,9 +98,12 @@ class Memory:
     Threading: any thread.
     """
 
-    def __init__(self, name: str, inbox: Inbox) -> None:
+    def __init__(self, name: str, inbox: Inbox, timeout: float | None = None) -> None:
+        """Set the timeout, in seconds, of deregistering; None: ONEHOP_TIMEOUT."""
         self._name = name
         self._inbox = inbox
+        self._within = {} if timeout is None else {"timeout": timeout}
+        # No call waits for a peer while it holds this.
         self._lock = threading.RLock()
         self._registrations: dict[_Key, Registration] = {}
         self._uses: Counter[_Key] = Counter()  # how often each is registered
@@ -207,32 +212,50 @@ class Memory:
             "length of register_memory(), once for each registration"
         )
 
-    def last_uses(self, descs: nixlRegDList) -> list[Registration]:
-        """Return the registrations whose last use these descriptors are."""
-        with self._lock:
-            return [one for last in self._last(_uses(descs)) for one in last.all]
+    @contextmanager
+    def ending(self, descs: nixlRegDList) -> Iterator[list[Registration]]:
+        """Take away a use of each of these descriptors; an error in the block gives them back.
 
-    def _last(self, uses: Counter[_Key]) -> list[Registration]:
-        for key, count in uses.items():
-            if self._uses[key] < count:
-                raise self._not_found(key)
-        return [self._registrations[key] for key in uses if self._uses[key] == uses[key]]
-
-    def deregister(self, descs: nixlRegDList) -> None:
-        """Deregister; on return no peer accesses the memory.
-
-        After an error as many uses are left as before: call it again. Peers are refused meanwhile.
+        Yields the registrations without uses, for retire(). They are not live within the block.
         """
         uses = _uses(descs)
         with self._lock:
-            last = self._last(uses)
-            try:
-                _retire(one for registration in last for one in registration.all)
-                self._uses.subtract(uses)
+            for key, count in uses.items():
+                if self._uses[key] < count:
+                    raise self._not_found(key)
+            known = {key: self._registrations[key] for key in uses}
+            self._uses.subtract(uses)
+            last = [known[key] for key in uses if not self._uses[key]]
+            ended = [one for registration in last for one in registration.all]
+            for one in ended:
+                one.ending += 1
+            self._changed()
+        try:
+            yield ended
+        except BaseException:
+            with self._lock:
+                self._uses.update(uses)
+                for key, registration in known.items():
+                    # Another thread may have deregistered it meanwhile, or registered it again.
+                    self._registrations.setdefault(key, registration)
+            raise
+        finally:
+            with self._lock:
+                for one in ended:
+                    one.ending -= 1
                 for registration in last:
                     self._forget(registration)
-            finally:
                 self._changed()
+
+    def retire(self, registrations: list[Registration]) -> None:
+        """Refuse peers, and wait until none is inside; may be called again after an error."""
+        for one in registrations:
+            one.retired = True
+            if one.region is not None:
+                with translated(f"deregister {_text(one.key)}"), unless_closed():
+                    one.region.deregister(**self._within)
+        for one in registrations:
+            one.former = None  # it was among them
 
     def _forget(self, registration: Registration) -> None:
         """Forget a registration if it is not used any more."""
@@ -278,15 +301,6 @@ class Memory:
                 EndpointRecord(one.number, one.device, one.uuid, one.endpoint.address)
                 for one in self._owned.values()
             ]
-
-
-def _retire(registrations: Iterable[Registration]) -> None:
-    """Refuse peers, and wait until none is inside; may be called again."""
-    for one in registrations:
-        one.retired = True
-        if one.region is not None:
-            with translated(f"deregister {_text(one.key)}"), unless_closed():
-                one.region.deregister()
 
 
 def _uuid_of(device: int) -> str:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that is deregistered while a peer is inside it, and calls of other threads meanwhile."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onehop
 import pytest
@@ -22,14 +25,24 @@ class Entered:
             raise onehop.TimeoutError(onehop.Status.TIMEOUT, "a peer is still inside")
 
 
-def registration_of(agent, area):
-    (found,) = agent._core.memory.find(area.reg)
-    return found
+class Waiting:
+    """A region whose deregistration waits for an event."""
+
+    def __init__(self, region) -> None:
+        self.region = region
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.timeout = None
+
+    def deregister(self, timeout=None):
+        self.timeout = timeout
+        self.region.deregister()
+        self.begun.set()
+        assert self.go.wait(30)
 
 
-def enter(agent, area):
-    registration = registration_of(agent, area)
-    registration.region = Entered(registration.region)
+def enter(agent, area, kind=Entered):
+    (registration,) = agent._core.memory.find(area.reg)
+    registration.region = kind(registration.region)
     return registration.region
 
 
@@ -125,3 +138,49 @@ def test_more_uses_than_there_are():
     agent.deregister_memory(agent.get_reg_descs(rows[:2], "DRAM"))
     with pytest.raises(nixlNotFoundError):
         agent.deregister_memory(area.reg)
+
+
+# ---- Other threads
+
+
+def test_no_other_call_waits_meanwhile(two):
+    more = Area(two.a)
+    waiting = enter(two.a, more, Waiting)
+    ours = two.a.get_xfer_descs([two.ours.at(0, 64)], "DRAM")
+    theirs = two.a.get_xfer_descs([two.theirs.at(0, 64)], "DRAM")
+    calls = [
+        lambda: two.a.send_notif("B", b"x"),
+        lambda: two.a.prep_xfer_dlist("", ours),
+        lambda: two.a.get_agent_metadata(),
+        lambda: run(two.a, two.a.initialize_xfer("WRITE", ours, theirs, "B")),
+        lambda: two.a.deregister_memory(two.a.register_memory(joined(two.theirs), "DRAM")),
+    ]
+    with ThreadPoolExecutor(len(calls) + 1) as executor:
+        ending = executor.submit(two.a.deregister_memory, more.reg)
+        try:
+            assert waiting.begun.wait(30)
+            for call in [executor.submit(call) for call in calls]:
+                call.result(20)
+            assert not ending.done()
+        finally:
+            waiting.go.set()
+        ending.result(20)
+    assert waiting.timeout == two.a._core._timeout
+
+
+def test_memory_is_registered_again_meanwhile(two):
+    area = Area(two.b)
+    waiting = enter(two.b, area, Waiting)
+    with ThreadPoolExecutor(2) as executor:
+        ending = executor.submit(two.b.deregister_memory, area.reg)
+        try:
+            assert waiting.begun.wait(30)
+            executor.submit(two.b.register_memory, area.reg).result(20)
+            write(two, area)
+        finally:
+            waiting.go.set()
+        ending.result(20)
+    write(two, area)
+    two.b.deregister_memory(area.reg)
+    with pytest.raises(nixlNotFoundError, match="not registered"):
+        two.b.deregister_memory(area.reg)
