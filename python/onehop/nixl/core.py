@@ -156,6 +156,7 @@ class Core:
         """
         with self.memory.ending(descs) as ended:
             numbers = {one.number for one in ended}
+            # What is posted from here on fails: see Transfer.post().
             for transfer in list(self.active.values()):
                 if any(one.number in numbers for one in transfer.registrations):
                     transfer.stop()

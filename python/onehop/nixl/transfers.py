@@ -207,7 +207,14 @@ class Transfer:
             if any(not posted.buffer_released for posted in self._posted):
                 msg = "post a transfer that failed while its peer may still touch the buffers"
                 raise nixlRepostActiveError(msg)
-            self._check_usable()
+            # Active before the check: Core.deregister() marks the registrations, then stops what is
+            # active. So either the check sees the mark, or this transfer is stopped.
+            self.core.active[id(self)] = self
+            try:
+                self._check_usable()
+            except BaseException:
+                self.core.active.pop(id(self), None)
+                raise
             if notify is not None:
                 self.notify = notify
             self._failure = None
@@ -215,7 +222,6 @@ class Transfer:
             self._started_at = time.time_ns() // 1000
             self._start = time.perf_counter()
             self._state, self._queued = "PROC", True
-            self.core.active[id(self)] = self
             self.agent.calls.run(self._post_in_turn, self._failed_in_turn)
             return self._state
 

@@ -7,9 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import onehop
 import pytest
-from agents import Area, run
-from onehop.nixl import nixl_agent
-from onehop.nixl.bindings import nixlBackendError, nixlNotFoundError
+from agents import Area, run, until
+from onehop.nixl import nixl_agent, transfers
+from onehop.nixl.bindings import (
+    nixlBackendError,
+    nixlNotFoundError,
+    nixlRepostActiveError,
+)
+
+CANARY = 44
 
 
 class Entered:
@@ -184,3 +190,70 @@ def test_memory_is_registered_again_meanwhile(two):
     two.b.deregister_memory(area.reg)
     with pytest.raises(nixlNotFoundError, match="not registered"):
         two.b.deregister_memory(area.reg)
+
+
+# ---- Posts of other threads
+
+
+def test_a_post_that_began_before_is_stopped(two, monkeypatch):
+    made = two.transfer(count=16, length=64)
+    source = two.ours.bytes[: 16 * 64].copy()
+    stopping, ended = threading.Event(), threading.Event()
+    check, stop = transfers.Transfer._check_usable, transfers.Transfer.stop
+
+    def deregister():
+        two.a.deregister_memory(two.ours.reg)
+        two.ours.bytes[:] = CANARY  # the application uses its memory for something else now
+        ended.set()
+
+    def check_and_wait(self):
+        check(self)
+        thread.start()
+        until(lambda: stopping.is_set() or ended.is_set(), "the deregistration")
+
+    def tell_and_stop(self):
+        stopping.set()
+        stop(self)
+
+    monkeypatch.setattr(transfers.Transfer, "_check_usable", check_and_wait)
+    monkeypatch.setattr(transfers.Transfer, "stop", tell_and_stop)
+    thread = threading.Thread(target=deregister)
+    assert two.a.transfer(made) == "DONE"
+    assert ended.wait(20)
+    thread.join()
+    assert (two.theirs.bytes[: 16 * 64] == source).all()
+
+
+def test_a_post_that_begins_later_fails(two):
+    made = two.transfer()
+    waiting = enter(two.a, two.ours, Waiting)
+    with ThreadPoolExecutor(1) as executor:
+        ending = executor.submit(two.a.deregister_memory, two.ours.reg)
+        try:
+            assert waiting.begun.wait(30)
+            with pytest.raises(nixlNotFoundError, match="deregistered"):
+                two.a.transfer(made)
+            assert two.a._core.active == {}
+        finally:
+            waiting.go.set()
+        ending.result(20)
+    assert not two.theirs.bytes.any()
+
+
+def test_posts_go_on_after_a_deregistration_that_could_not_begin(two, monkeypatch):
+    made, other = two.transfer(), two.transfer()
+    two.a._core.active[0] = other.transfer  # as if it was in flight
+    with monkeypatch.context() as patch:
+        why = nixlRepostActiveError("it cannot be cancelled")
+        patch.setattr(transfers.Transfer, "stop", lambda _: throw(why))
+        with pytest.raises(nixlRepostActiveError):
+            two.a.deregister_memory(two.ours.reg)
+    del two.a._core.active[0]
+    run(two.a, made)
+    two.a.deregister_memory(two.ours.reg)
+    with pytest.raises(nixlNotFoundError, match="deregistered"):
+        two.a.transfer(made)
+
+
+def throw(failure):
+    raise failure
