@@ -52,14 +52,16 @@ class Core:
         self.memory = Memory(name, self.inbox, timeout)
 
     def __del__(self) -> None:
-        # When the interpreter exits, the endpoints are closed already. The inbox's threads were
-        # stopped at arbitrary points: close() would wait forever for a lock that one of them holds.
+        # When the interpreter exits, the endpoints are closed already.
         with contextlib.suppress(Exception):
             if not sys.is_finalizing():
                 self.close()
 
     def close(self) -> None:
-        """Close all endpoints, which cancels transfers in flight and invalidates handles."""
+        """Close all endpoints, which cancels transfers in flight and invalidates handles.
+
+        Takes no lock; no other call may be running.
+        """
         self.inbox.close()
         self.memory.close()
 

@@ -132,13 +132,15 @@ class Memory:
             return self._owned[device]
 
     def close(self) -> None:
-        """Close all endpoints; transfers in flight are cancelled."""
-        with self._lock:
-            owned, self._owned = self._owned, {}
-            for registration in self._registrations.values():
-                registration.retired = True
-            self._registrations.clear()
-            self._uses.clear()
+        """Close all endpoints; transfers in flight are cancelled. No other call may be running.
+
+        Takes no lock, as Inbox.close().
+        """
+        owned, self._owned = self._owned, {}
+        for registration in self._registrations.values():
+            registration.retired = True
+        self._registrations.clear()
+        self._uses.clear()
         for one in owned.values():
             one.endpoint.close()
 
