@@ -81,7 +81,8 @@ def serve_at(ports, pipe, seed):
     pipe.poll(60)
 
 
-def restart(ports):
+def restart(ours_at, ports):
+    os.environ["ONEHOP_PORT_RANGE"] = ours_at  # none of the two
     ours = Engine(np.zeros(SIZE, "u1"))
     group, results, sessions = Group(), [], []
     for seed in (1, 2):
@@ -106,7 +107,8 @@ def restart(ports):
 
 
 def test_a_session_that_is_served_by_a_successor(ports):
-    assert run_alone(restart, f"{ports[-2]}-{ports[-1]}") == [-1]
+    ranges = f"{ports[0]}-{ports[-3]}", f"{ports[-2]}-{ports[-1]}"
+    assert run_alone(restart, *ranges) == [-1]
 
 
 # ---- Bad sessions
