@@ -52,6 +52,17 @@ def stop(pid: int) -> None:
         time.sleep(0.001)
 
 
+def exit_of(pid: int) -> int:
+    """Wait for a child of fork(); return its exit code. One that hangs is killed."""
+    end = time.monotonic() + DEADLINE / 2
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            end = float("inf")
+        time.sleep(0.001)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
 def _is_stopped(pid: int) -> bool:
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with contextlib.suppress(FileNotFoundError):  # the thread has ended

@@ -154,11 +154,14 @@ class Server:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening; may be called again."""
-        with self._lock:
-            self._closed = True
-            for sock in (self._socket, *self._strangers):
-                _end(sock)
+        """Stop listening; may be called again.
+
+        Takes no lock. A finalizer calls it: in a thread that may hold the lock, or in a child of
+        fork() whose parent had another thread that held it. The listening thread ends the
+        connections.
+        """
+        self._closed = True
+        _end(self._socket)
         self._socket.close()
 
     def forget(self) -> None:
@@ -167,6 +170,12 @@ class Server:
         self._socket.close()
 
     def _serve(self) -> None:
+        self._accept()
+        with self._lock:
+            for sock in self._strangers:
+                _end(sock)
+
+    def _accept(self) -> None:
         while not self._closed:
             try:
                 sock, address = self._socket.accept()

@@ -216,7 +216,8 @@ class nixl_agent(DescriptorCalls):
         """Deregister; cancels local transfers that use the memory.
 
         When it returns nothing accesses the memory. nixlNotFoundError: it is not registered;
-        nixlRepostActiveError: a transfer cannot be cancelled now.
+        nixlRepostActiveError: a transfer cannot be cancelled now; nixlBackendError: a peer has
+        stopped during an access. After both keep the memory, and call again with the same list.
         """
         descs = self._reg_list(dereg_list, None)
         self._check_backends(backends)

@@ -31,7 +31,7 @@ class Core:
     """
 
     def __init__(self, name: str, timeout: float | None = None) -> None:
-        """Set the name and the timeout, in seconds, of each step of connecting.
+        """Set the name and the timeout, in seconds, of each wait for a peer.
 
         None: 30, or ONEHOP_TIMEOUT if it is set.
         """
@@ -49,17 +49,19 @@ class Core:
         self._retired: list[RemoteAgent] = []
         self._lock = threading.RLock()
         self._remotes: dict[str, RemoteAgent] = {}
-        self.memory = Memory(name, self.inbox)
+        self.memory = Memory(name, self.inbox, timeout)
 
     def __del__(self) -> None:
-        # When the interpreter exits, the endpoints are closed already. The inbox's threads were
-        # stopped at arbitrary points: close() would wait forever for a lock that one of them holds.
+        # When the interpreter exits, the endpoints are closed already.
         with contextlib.suppress(Exception):
             if not sys.is_finalizing():
                 self.close()
 
     def close(self) -> None:
-        """Close all endpoints, which cancels transfers in flight and invalidates handles."""
+        """Close all endpoints, which cancels transfers in flight and invalidates handles.
+
+        Takes no lock; no other call may be running.
+        """
         self.inbox.close()
         self.memory.close()
 
@@ -150,12 +152,17 @@ class Core:
     # ---- Transfers
 
     def deregister(self, descs: nixlRegDList) -> None:
-        """End the transfers that use these registrations, then deregister."""
-        last = self.memory.last_uses(descs)
-        for transfer in list(self.active.values()):
-            if any(one in last for one in transfer.registrations):
-                transfer.stop()
-        self.memory.deregister(descs)
+        """End the transfers that use these registrations, then deregister.
+
+        On return nothing accesses the memory. After an error it can be called again.
+        """
+        with self.memory.ending(descs) as ended:
+            numbers = {one.number for one in ended}
+            # What is posted from here on fails: see Transfer.post().
+            for transfer in list(self.active.values()):
+                if any(one.number in numbers for one in transfer.registrations):
+                    transfer.stop()
+            self.memory.retire(ended)
 
     def sweep(self) -> None:
         """Release abandoned transfers that have ended, and the links of removed agents."""

@@ -57,6 +57,8 @@ class Inbox:
     def take(self) -> list[tuple[str, bytes]]:
         """Return the messages received since the last call: the sender's name and the bytes."""
         with self._lock, translated("collect notifications"):
+            if self.closed:
+                self._drop()
             for endpoint in self._endpoints:
                 self._collect(endpoint)
             found = list(self._arrived)
@@ -64,11 +66,16 @@ class Inbox:
         return found
 
     def close(self) -> None:
-        """Stop the threads; the owner closes the endpoints."""
-        with self._lock:
-            self.closed = True
-            self._endpoints.clear()
-            self._links.clear()
+        """Stop the threads; the owner closes the endpoints.
+
+        Takes no lock. A finalizer calls it: in a thread that may hold the lock, or in a child of
+        fork() whose parent had another thread that held it.
+        """
+        self.closed = True
+
+    def _drop(self) -> None:
+        self._endpoints.clear()
+        self._links.clear()
 
     def _listen(self, endpoint: Endpoint) -> None:
         """Sleep until a notification arrives, collect all, repeat. Makes progress, too."""
@@ -78,10 +85,12 @@ class Inbox:
             except onehop.Error as failure:
                 if not self.closed:
                     _log.warning("notifications are only seen when they are asked for: %s", failure)
-                return
+                    return
             with self._lock, contextlib.suppress(onehop.Error):
                 if not self.closed:
                     self._collect(endpoint)
+        with self._lock:
+            self._drop()
 
     def _collect(self, endpoint: Endpoint) -> None:
         # Ended links first: all notifications that arrived over them are collected below.

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onehop
@@ -38,19 +42,27 @@ class Owned:
     endpoint: Endpoint
 
 
+_Key = tuple[nixl_mem_t, int, int, int]
+
+
 class Registration:
     """Memory registered one or more times with the same address and length."""
 
     def __init__(
-        self, number: int, memory: nixl_mem_t, device: int, address: int, size: int, owner: Owned
+        self, number: int, key: _Key, owner: Owned, former: Registration | None = None
     ) -> None:
+        """Register. former: a registration of the same memory that was not deregistered fully."""
+        memory, device, address, size = key
         self.number = number
+        self.key = key
         self.memory = memory
         self.device = device
         self.address = address
         self.size = size
         self.owner = owner
-        self.count = 1
+        self.former = former
+        self.ending = 0  # calls that are deregistering it
+        self.retired = False  # refuses peers, one of which may still be inside
         self.region: Region | None = None  # None for 0 bytes
         if size:
             on_device = memory != nixl_mem_t.DRAM_SEG
@@ -68,11 +80,16 @@ class Registration:
 
     @property
     def live(self) -> bool:
-        """Whether it is still registered."""
-        return self.count > 0
+        """Whether peers and new transfers may use it."""
+        return not self.ending and not self.retired
 
-
-_Key = tuple[nixl_mem_t, int, int, int]
+    @property
+    def all(self) -> list[Registration]:
+        """Return it, and the former ones."""
+        found = [self]
+        while (former := found[-1].former) is not None:
+            found.append(former)
+        return found
 
 
 class Memory:
@@ -81,11 +98,15 @@ class Memory:
     Threading: any thread.
     """
 
-    def __init__(self, name: str, inbox: Inbox) -> None:
+    def __init__(self, name: str, inbox: Inbox, timeout: float | None = None) -> None:
+        """Set the timeout, in seconds, of deregistering; None: ONEHOP_TIMEOUT."""
         self._name = name
         self._inbox = inbox
+        self._within = {} if timeout is None else {"timeout": timeout}
+        # No call waits for a peer while it holds this.
         self._lock = threading.RLock()
         self._registrations: dict[_Key, Registration] = {}
+        self._uses: Counter[_Key] = Counter()  # how often each is registered
         self._table: Table[Registration] | None = None
         self._next = 0
         self._sequence = 0
@@ -111,12 +132,15 @@ class Memory:
             return self._owned[device]
 
     def close(self) -> None:
-        """Close all endpoints; transfers in flight are cancelled."""
-        with self._lock:
-            owned, self._owned = self._owned, {}
-            for registration in self._registrations.values():
-                registration.count = 0
-            self._registrations.clear()
+        """Close all endpoints; transfers in flight are cancelled. No other call may be running.
+
+        Takes no lock, as Inbox.close().
+        """
+        owned, self._owned = self._owned, {}
+        for registration in self._registrations.values():
+            registration.retired = True
+        self._registrations.clear()
+        self._uses.clear()
         for one in owned.values():
             one.endpoint.close()
 
@@ -127,82 +151,119 @@ class Memory:
         memory = _transferable(descs.getType(), "register memory")
         keys = [_key(memory, row) for row in descs.rows.tolist()]
         with self._lock:
-            done: list[_Key] = []
+            done: list[tuple[_Key, Registration | None]] = []
             try:
                 for key in keys:
-                    self._register(key)
-                    done.append(key)
+                    done.append((key, self._register(key)))
             except BaseException:
-                self._drop(done)
+                for key, made in reversed(done):
+                    self._undo(key, made)
                 raise
             finally:
                 self._changed()
 
-    def _register(self, key: _Key) -> None:
-        if known := self._registrations.get(key):
-            known.count += 1
-            return
+    def _register(self, key: _Key) -> Registration | None:
+        """Register; return the registration if it is a new one."""
+        made = None
+        known = self._registrations.get(key)
+        if known is None or not known.live:
+            made = self._registrations[key] = self._make(key, known)
+        self._uses[key] += 1
+        return made
+
+    def _make(self, key: _Key, former: Registration | None) -> Registration:
         memory, device, address, size = key
         if address == 0 and size:
             msg = f"register {size} bytes at address 0: give the address of the memory"
             raise nixlBackendError(msg)
         owner = self.endpoint_on(HOST if memory == nixl_mem_t.DRAM_SEG else device)
-        what = f"register {size} bytes at {address:#x} of {memory.name} device {device}"
         self._next += 1
-        with translated(what):
-            self._registrations[key] = Registration(
-                self._next, memory, device, address, size, owner
-            )
+        with translated(f"register {_text(key)}"):
+            return Registration(self._next, key, owner, former)
+
+    def _undo(self, key: _Key, made: Registration | None) -> None:
+        """Take back the last registration of this memory; no peer knows of a new one."""
+        self._uses[key] -= 1
+        if made is None:
+            return
+        made.retired = True
+        if made.region is not None:
+            with contextlib.suppress(onehop.Error):
+                made.region.deregister(timeout=0)
+        if made.former is not None:
+            self._registrations[key] = made.former
+        else:
+            self._forget(made)
 
     def find(self, descs: nixlRegDList) -> list[Registration]:
         """Return the registrations of these descriptors; nixlNotFoundError: there is none."""
         memory = descs.getType()
+        found = []
         with self._lock:
-            return [self._known(_key(memory, row)) for row in descs.rows.tolist()]
-
-    def _known(self, key: _Key) -> Registration:
-        found = self._registrations.get(key)
-        if found is None:
-            memory, device, address, size = key
-            msg = (
-                f"{size} bytes at {address:#x} of {memory.name} device {device} are not registered "
-                f"with agent {self._name!r}: give the address and length of register_memory()"
-            )
-            raise nixlNotFoundError(msg)
+            for row in descs.rows.tolist():
+                key = _key(memory, row)
+                known = self._registrations.get(key)
+                if known is None or not known.live:
+                    raise self._not_found(key)
+                found.append(known)
         return found
 
-    def last_uses(self, descs: nixlRegDList) -> list[Registration]:
-        """Return the registrations whose last use these descriptors are."""
-        counts: dict[int, int] = {}
-        found = {}
-        for registration in self.find(descs):
-            counts[registration.number] = counts.get(registration.number, 0) + 1
-            found[registration.number] = registration
-        return [found[number] for number, count in counts.items() if found[number].count <= count]
+    def _not_found(self, key: _Key) -> nixlNotFoundError:
+        return nixlNotFoundError(
+            f"{_text(key)} are not registered with agent {self._name!r}: give the address and "
+            "length of register_memory(), once for each registration"
+        )
 
-    def deregister(self, descs: nixlRegDList) -> None:
-        """Deregister; on return no peer accesses the memory."""
-        memory = descs.getType()
+    @contextmanager
+    def ending(self, descs: nixlRegDList) -> Iterator[list[Registration]]:
+        """Take away a use of each of these descriptors; an error in the block gives them back.
+
+        Yields the registrations without uses, for retire(). They are not live within the block.
+        """
+        uses = _uses(descs)
         with self._lock:
-            keys = [_key(memory, row) for row in descs.rows.tolist()]
-            for key in keys:
-                self._known(key)
-            try:
-                self._drop(keys)
-            finally:
+            for key, count in uses.items():
+                if self._uses[key] < count:
+                    raise self._not_found(key)
+            known = {key: self._registrations[key] for key in uses}
+            self._uses.subtract(uses)
+            last = [known[key] for key in uses if not self._uses[key]]
+            ended = [one for registration in last for one in registration.all]
+            for one in ended:
+                one.ending += 1
+            self._changed()
+        try:
+            yield ended
+        except BaseException:
+            with self._lock:
+                self._uses.update(uses)
+                for key, registration in known.items():
+                    # Another thread may have deregistered it meanwhile, or registered it again.
+                    self._registrations.setdefault(key, registration)
+            raise
+        finally:
+            with self._lock:
+                for one in ended:
+                    one.ending -= 1
+                for registration in last:
+                    self._forget(registration)
                 self._changed()
 
-    def _drop(self, keys: list[_Key]) -> None:
-        for key in keys:
-            registration = self._known(key)
-            if registration.count == 1 and registration.region is not None:
-                memory, device, address, size = key
-                what = f"deregister {size} bytes at {address:#x} of {memory.name} device {device}"
-                with translated(what), unless_closed():
-                    registration.region.deregister()
-            registration.count -= 1
-            if not registration.live:
-                del self._registrations[key]
+    def retire(self, registrations: list[Registration]) -> None:
+        """Refuse peers, and wait until none is inside; may be called again after an error."""
+        for one in registrations:
+            one.retired = True
+            if one.region is not None:
+                with translated(f"deregister {_text(one.key)}"), unless_closed():
+                    one.region.deregister(**self._within)
+        for one in registrations:
+            one.former = None  # it was among them
+
+    def _forget(self, registration: Registration) -> None:
+        """Forget a registration if it is not used any more."""
+        key = registration.key
+        if not self._uses[key] and self._registrations.get(key) is registration:
+            del self._registrations[key], self._uses[key]
 
     def _changed(self) -> None:
         self._table = None
@@ -221,7 +282,7 @@ class Memory:
     def _now(self) -> Table[Registration]:
         with self._lock:
             if self._table is None:
-                self._table = Table(list(self._registrations.values()))
+                self._table = Table([one for one in self._registrations.values() if one.live])
             return self._table
 
     @property
@@ -232,7 +293,7 @@ class Memory:
     def records(self) -> tuple[int, list[EndpointRecord], list[RegionRecord]]:
         """Return the number of this state, the endpoints and the registrations, for others."""
         with self._lock:
-            regions = [one.record for one in self._registrations.values()]
+            regions = [one.record for one in self._registrations.values() if one.live]
             return self._sequence, self.endpoint_records(), regions
 
     def endpoint_records(self) -> list[EndpointRecord]:
@@ -270,3 +331,14 @@ def _key(memory: nixl_mem_t, row: list[int]) -> _Key:
         msg = f"device {device} of VRAM: give the number of a GPU that this process sees"
         raise nixlInvalidParamError(msg)
     return memory, device, address, size
+
+
+def _text(key: _Key) -> str:
+    memory, device, address, size = key
+    return f"{size} bytes at {address:#x} of {memory.name} device {device}"
+
+
+def _uses(descs: nixlRegDList) -> Counter[_Key]:
+    """Return how often a list names each piece of memory."""
+    memory = descs.getType()
+    return Counter(_key(memory, row) for row in descs.rows.tolist())

@@ -194,7 +194,7 @@ class Transfer:
 
     def unprepared(self, failure: Exception) -> None:
         """Take why it could not be prepared: posts raise it."""
-        self._unmade = failure
+        self._unmade = _unraised(failure)
 
     # ---- Calls
 
@@ -207,7 +207,14 @@ class Transfer:
             if any(not posted.buffer_released for posted in self._posted):
                 msg = "post a transfer that failed while its peer may still touch the buffers"
                 raise nixlRepostActiveError(msg)
-            self._check_usable()
+            # Active before the check: Core.deregister() marks the registrations, then stops what is
+            # active. So either the check sees the mark, or this transfer is stopped.
+            self.core.active[id(self)] = self
+            try:
+                self._check_usable()
+            except BaseException:
+                self.core.active.pop(id(self), None)
+                raise
             if notify is not None:
                 self.notify = notify
             self._failure = None
@@ -215,14 +222,13 @@ class Transfer:
             self._started_at = time.time_ns() // 1000
             self._start = time.perf_counter()
             self._state, self._queued = "PROC", True
-            self.core.active[id(self)] = self
             self.agent.calls.run(self._post_in_turn, self._failed_in_turn)
             return self._state
 
     def _check_usable(self) -> None:
         """Raise why it cannot be posted."""
         if self._unmade is not None:
-            raise self._unmade
+            raise _unraised(self._unmade)
         self.agent.check()
         for registration in self.registrations:
             if not registration.live:
@@ -247,7 +253,7 @@ class Transfer:
     def _failed_in_turn(self, failure: Exception) -> None:
         with self._lock:
             if self._queued:
-                self._queued, self._state, self._failure = False, "ERR", failure
+                self._queued, self._state, self._failure = False, "ERR", _unraised(failure)
                 self._end = time.perf_counter()
             if self.quiet:
                 self.core.active.pop(id(self), None)
@@ -267,16 +273,16 @@ class Transfer:
             for posted in self._posted:
                 posted.cancel()
             if isinstance(failure, onehop.Error):
-                self._failure = translate(failure, self._what())
+                self._failure = self._translate(failure)
             else:
-                self._failure = failure
+                self._failure = _unraised(failure)
         self._posting = time.perf_counter() - began
         self._pending = list(self._posted)
         # Testing a request makes progress, which would copy a part here.
         ended = all(posted.buffer_released for posted in self._posted)
         if (ended or self._failure is not None) and self._advance() == "ERR":
             assert self._failure is not None
-            raise self._failure
+            raise _unraised(self._failure)
 
     def check(self) -> str:
         """Return "DONE" or "PROC"; raises what the transfer failed with."""
@@ -288,7 +294,7 @@ class Transfer:
                 self._advance()
             if self._state == "ERR":
                 assert self._failure is not None
-                raise self._failure
+                raise _unraised(self._failure)
             return self._state
 
     def wait(self, timeout: float) -> None:
@@ -354,6 +360,11 @@ class Transfer:
     def _what(self) -> str:
         return f"transfer {self.blocks} blocks, {self.bytes} bytes, with agent {self.agent.name!r}"
 
+    def _translate(self, failure: onehop.Error) -> Exception:
+        made = translate(failure, self._what())
+        made.__cause__ = failure.with_traceback(None)
+        return made
+
     def _advance(self) -> str:
         if self._queued:
             return self._state
@@ -363,8 +374,7 @@ class Transfer:
         failures = (_failure(posted) for posted in self._posted)
         failure = next((one for one in failures if one is not None), None)
         if failure is not None and self._failure is None:
-            self._failure = translate(failure, self._what())
-            self._failure.__cause__ = failure
+            self._failure = self._translate(failure)
         self._end = time.perf_counter()
         if self._failure is None:
             if self._note is None:
@@ -389,7 +399,7 @@ class Transfer:
             if not self._parts[0].link.outbox.try_send(self._note):
                 return False
         except onehop.Error as failure:
-            self._failure = translate(failure, self._what())
+            self._failure = self._translate(failure)
         self._note = None
         return True
 
@@ -440,6 +450,18 @@ def _check_blocks(local: Places[Registration], remote: Places[RegionRecord]) -> 
         raise nixlInvalidParamError(msg)
 
 
+def _unraised(failure: Exception) -> Exception:
+    """Return a copy with the same cause: a transfer keeps one, and raises a new one each time.
+
+    An exception that is raised refers to its frames, which refer to the transfer; each time adds
+    more of them.
+    """
+    made = type(failure)(*failure.args)
+    if failure.__cause__ is not None:
+        made.__cause__ = failure.__cause__.with_traceback(None)
+    return made
+
+
 def _failure(request: Request) -> onehop.Error | None:
     """Return the failure of a request that has ended."""
     if request.status in (Status.OK, Status.IN_PROGRESS):
@@ -447,7 +469,7 @@ def _failure(request: Request) -> onehop.Error | None:
     try:
         request.test()
     except onehop.Error as failure:
-        return failure
+        return failure.with_traceback(None)
     return None
 
 

@@ -6,8 +6,9 @@ import threading
 import numpy as np
 import onehop.mooncake
 import pytest
-from mooncake_engines import HOST, SIZE, Engine, pattern
+from mooncake_engines import HOST, SIZE, Engine, pattern, until
 from onehop.mooncake import TransferEngine, TransferOpcode
+from onehop.nixl.transfers import Transfer
 
 
 @pytest.fixture
@@ -273,6 +274,35 @@ def test_many_threads(two):
         thread.join(60)
         assert not thread.is_alive()
     assert failures == []
+
+
+def test_memory_that_goes_beside_a_post(two, monkeypatch):
+    """Its bytes move before unregister_memory() returns, or not at all."""
+    ours, theirs = two
+    stopping, ended = threading.Event(), threading.Event()
+    check, stop = Transfer._check_usable, Transfer.stop
+
+    def unregister():
+        assert ours.engine.unregister_memory(ours.base) == 0
+        ours.bytes[:] = 44
+        ended.set()
+
+    def check_and_wait(self):
+        check(self)
+        thread.start()
+        until(lambda: stopping.is_set() or ended.is_set(), "the deregistration")
+
+    def tell_and_stop(self):
+        stopping.set()
+        stop(self)
+
+    monkeypatch.setattr(Transfer, "_check_usable", check_and_wait)
+    monkeypatch.setattr(Transfer, "stop", tell_and_stop)
+    thread = threading.Thread(target=unregister)
+    assert ours.write(theirs.session, ours.base, theirs.base, 4096) == 0
+    assert ended.wait(20)
+    thread.join()
+    assert (theirs.bytes[:4096] == pattern(1)[:4096]).all()
 
 
 def test_an_engine_that_is_let_go(two):

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers that die, stop, or come back at the same session."""
 
+import gc
 import os
 import signal
+import socket
 import threading
+import weakref
 
 import numpy as np
 import pytest
 from mooncake_engines import HOST, Engine, pattern, run_two, until
 from onehop.mooncake import TransferEngine
-from processes import Group, _spawn, run_alone, stop
+from processes import Group, _spawn, exit_of, run_alone, stop
 
 SIZE = 4 << 20
 
@@ -78,7 +81,8 @@ def serve_at(ports, pipe, seed):
     pipe.poll(60)
 
 
-def restart(ports):
+def restart(ours_at, ports):
+    os.environ["ONEHOP_PORT_RANGE"] = ours_at  # none of the two
     ours = Engine(np.zeros(SIZE, "u1"))
     group, results, sessions = Group(), [], []
     for seed in (1, 2):
@@ -103,7 +107,8 @@ def restart(ports):
 
 
 def test_a_session_that_is_served_by_a_successor(ports):
-    assert run_alone(restart, f"{ports[-2]}-{ports[-1]}") == [-1]
+    ranges = f"{ports[0]}-{ports[-3]}", f"{ports[-2]}-{ports[-1]}"
+    assert run_alone(restart, *ranges) == [-1]
 
 
 # ---- Bad sessions
@@ -132,3 +137,70 @@ def test_nobody_at_a_session():
         assert ours.engine.send_probe(session) == -102
         assert ours.write(session, ours.base, ours.base, 8) == -1
     assert ours.engine.send_probe("does-not-exist.invalid:80") == -101
+
+
+# ---- Engines that end where a lock of theirs is held
+
+
+def end_in_its_own_thread():
+    gc.disable()
+    ours, theirs = Engine(), Engine()
+    session, node = theirs.session, weakref.ref(theirs.engine._made)
+    ended = threading.Event()
+
+    class Strangers(list):
+        def remove(self, sock):
+            list.remove(self, sock)
+            gc.collect()  # as if it was due now
+            ended.set()
+
+    node()._server._strangers = Strangers()
+    theirs.itself = theirs  # only the collector ends it
+    theirs = None
+    assert ours.engine.send_probe(session) == 0
+    assert ended.wait(20)
+    until(lambda: ours.engine.send_probe(session) == -102, "the end of its port")
+    return node() is None
+
+
+def test_an_engine_that_its_own_thread_collects():
+    assert run_alone(end_in_its_own_thread)
+
+
+def end_after_fork():
+    ours = Engine()
+    server = ours.engine._made._server
+    held, go = threading.Event(), threading.Event()
+
+    def hold(lock):
+        with lock:
+            held.set()
+            go.wait()
+
+    thread = threading.Thread(target=hold, args=(server._lock,))
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        node = weakref.ref(ours.engine._made)
+        del ours
+        gc.collect()
+        os._exit(node() is not None)
+    try:
+        return exit_of(child)
+    finally:
+        go.set()
+        thread.join()
+
+
+def test_an_engine_that_a_child_of_fork_lets_go():
+    assert run_alone(end_after_fork) == 0
+
+
+def test_connections_end_with_their_engine():
+    ours = Engine()
+    server = ours.engine._made._server
+    with socket.create_connection((HOST, server.port), timeout=20) as sock:
+        until(lambda: server._strangers, "the connection")
+        ours.engine = None
+        assert sock.recv(1) == b""
