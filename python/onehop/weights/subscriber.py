@@ -10,9 +10,8 @@ import concurrent.futures
 import contextlib
 import math
 import secrets
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import onehop
 from onehop import CURRENT_STREAM, Endpoint, Region, Status
 from onehop.devices import After
-from onehop.errors import EndpointError, InvalidArgument
+from onehop.errors import InvalidArgument
 from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights import table as tables_
 from onehop.weights.assign import Missing, Want, assign
@@ -31,6 +30,7 @@ from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended
 from onehop.weights.mover import Mover
 from onehop.weights.plan import Plan
 from onehop.weights.tensors import Memory, describe, gather
+from onehop.weights.turns import Turn, Turns
 
 __all__ = ["Published", "Pull", "Pulling", "Subscriber"]
 
@@ -128,11 +128,10 @@ class Subscriber:
         self._endpoint = endpoint
         self._wants: list[Want] = []
         self._lost: set[str] = set()
-        self._closed = False
         self._plan: Plan | None = None
         self._memory: Memory | None = None
         self._regions: list[Region] = []
-        self._one_at_a_time = threading.RLock()
+        self._turns = Turns(name)
         self._mover = Mover(name)
         self._background: ThreadPoolExecutor | None = None
         self._inquiries = Inquiries(name, secrets.randbits(64))
@@ -176,7 +175,7 @@ class Subscriber:
         if at is not None and len(at) != len(found.shape):
             msg = f"tensor {name!r} of shape {found.shape} is wanted at start={at}"
             raise InvalidArgument(Status.INVALID, f"{msg}: give as many numbers")
-        with self._one_at_a_time:
+        with self._turns.take("want()", self._deadline()):
             self._wants.append(Want(name, found, at, int(part)))
             self._forget()
 
@@ -187,15 +186,13 @@ class Subscriber:
         and box: no publisher has a part of it, or dtype or shape differ. PublisherLost: all that
         have a part are lost. Other errors are those of Endpoint.connect and Peer.attach.
         """
-        with self._one_at_a_time:
-            return self._prepared(Deadline(self._timeout))
+        deadline = self._deadline()
+        with self._turns.take("prepare()", deadline):
+            return self._prepared(deadline)
 
     def _prepared(self, deadline: Deadline) -> Plan:
         if self._plan is not None:
             return self._plan
-        if self._closed:
-            msg = f"subscriber {self.name!r} was closed: create another"
-            raise EndpointError(Status.CLOSED, msg)
         if not self._wants:
             msg = f"subscriber {self.name!r} wants nothing yet: call want() first"
             raise InvalidArgument(Status.INVALID, msg)
@@ -256,7 +253,7 @@ class Subscriber:
         TimeoutError names the publishers that do not have it. PublisherLost as for pull().
         """
         deadline = self._deadline(timeout)
-        with self._one_at_a_time:
+        with self._turns.take(f"wait_version({at_least})", deadline):
             while True:
                 plan = self._prepared(deadline)
                 try:
@@ -301,7 +298,7 @@ class Subscriber:
         one; the next pull waits for that.
         """
         begin, deadline = time.monotonic(), self._deadline(timeout)
-        with self._one_at_a_time:
+        with self._turns.take("pull()", deadline):
             while True:
                 plan = self._prepared(deadline)
                 if len(plan.parts) > 1:
@@ -333,7 +330,7 @@ class Subscriber:
 
     def pull_parts(
         self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         """Fill the tensors of one part after the other, all with one version.
 
         Yields the number of each part once its tensors are filled. Meanwhile the next part is in
@@ -342,39 +339,41 @@ class Subscriber:
         pull(); they end the iteration, and the parts before them are undefined too: VersionChanged
         may come at the very end. A lost publisher is an error here, since yielded parts cannot be
         pulled again.
+
+        Any thread may advance the iteration. Until it has ended, or its close() was called, other
+        calls of the subscriber wait; those of the thread that advanced it last raise
+        InvalidArgument. close() of the subscriber ends it.
         """
         deadline = self._deadline(timeout)
-        with self._one_at_a_time:
+        with self._turns.take("pull_parts()", deadline) as turn:
             plan = self._prepared(deadline)
             self._mover.settle(deadline)
             try:
-                lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
-                with self._held(lease, deadline):
-                    yield from self._each_part(plan, after, deadline)
+                turn.lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
+                with self._held(turn.lease, deadline):
+                    yield from self._each_part(turn, plan, after, deadline)
             except Gone as gone:
                 self._replan(gone)
                 text = f"publisher {gone} ended during pull_parts(); the targets are undefined"
                 raise PublisherLost(f"{text}: pull again, from others", gone.names) from None
 
-    def _each_part(self, plan: Plan, after: After, deadline: Deadline) -> Iterator[int]:
-        parts = plan.parts
-        pending: list[Callable[[], dict[str, str]]] = []
+    def _each_part(self, turn: Turn, plan: Plan, after: After, deadline: Deadline) -> Iterator[int]:
+        parts, moving = plan.parts, turn.moving
         try:
             for number, part in enumerate(parts):
-                if not pending:
-                    pending.append(self._mover.start(plan, part, after, deadline))
-                pending.pop()()
+                if not moving:
+                    moving.append(self._mover.start(plan, part, after, deadline))
+                moving.pop()()
                 if number + 1 < len(parts):
                     following = self._mover.start(
                         plan, parts[number + 1], after, deadline, ahead=True
                     )
-                    pending.append(following)
-                yield part
+                    moving.append(following)
+                with self._turns.paused(turn):
+                    yield part
         finally:
             # The caller has stopped, or an error occurred: wait for the parts in flight.
-            for finish in pending:
-                with contextlib.suppress(Gone, onehop.Error):
-                    finish()
+            _settle(turn)
 
     @contextlib.contextmanager
     def _held(self, lease: Lease, deadline: Deadline) -> Iterator[None]:
@@ -394,15 +393,22 @@ class Subscriber:
         self._plan = None
         self._assigned()
 
-    def _deadline(self, timeout: Timeout) -> Deadline:
+    def _deadline(self, timeout: Timeout = ...) -> Deadline:
         return Deadline(self._timeout if timeout is ... else timeout)
 
     # ---- The end
 
     def close(self) -> None:
-        """Release everything, after a pull in flight has ended. May be called again."""
-        with self._one_at_a_time:
-            self._closed = True
+        """Release everything, after a call of another thread has ended.
+
+        An iteration of pull_parts() that is between two parts ends: EndpointError when it is
+        advanced. TimeoutError: a call of another thread goes on. May be called again.
+        """
+        with self._turns.last("close()", self._deadline()) as interrupted:
+            if interrupted is not None:
+                _settle(interrupted)
+                if interrupted.lease is not None:
+                    interrupted.lease.drop()
             self._forget()
             self._mover.close()
             if self._background is not None:
@@ -420,6 +426,16 @@ class Subscriber:
             f"<Subscriber {self.name!r}: {len(self._wants)} tensors of {len(self._tables)} "
             f"publishers, {len(self._lost)} of them gone>"
         )
+
+
+def _settle(turn: Turn) -> None:
+    """Wait for the parts in flight."""
+    # close() and the iteration may both come here.
+    with contextlib.suppress(IndexError):
+        while True:
+            finish = turn.moving.pop()
+            with contextlib.suppress(Gone, onehop.Error):
+                finish()
 
 
 def _targets(plan: Plan) -> list[Target]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers and engines in processes, which end with the test."""
+"""Trainers and engines that end with the test."""
 
 import pytest
 from trainers import Engine, Remote, Trainer
@@ -28,3 +28,17 @@ def cluster():
     yield made
     for one in made.all:
         one.end()
+
+
+@pytest.fixture
+def made():
+    """Makes trainers and engines, and closes them."""
+    things = []
+
+    def make(kind, *arguments, **more):
+        things.append(kind(*arguments, **more))
+        return things[-1]
+
+    yield make
+    for thing in reversed(things):
+        thing.close()
