@@ -124,7 +124,7 @@ class Inquiries:
             for number in numbers:
                 self._asked.pop(number, None)
             if self._ended:
-                msg = f"{what}: the endpoint of subscriber {self.name!r} was closed"
+                msg = f"{what}: subscriber {self.name!r} or its endpoint was closed"
                 raise EndpointError(Status.CLOSED, msg)
         if gone := [one.target.name for one in questions if one.gone]:
             raise Gone(gone)
@@ -160,7 +160,7 @@ class Inquiries:
             self._changed.notify_all()
 
     def hub_ended(self) -> None:
-        """End all questions: the endpoint was closed."""
+        """End all questions: the subscriber or its endpoint was closed."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

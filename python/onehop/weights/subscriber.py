@@ -133,7 +133,7 @@ class Subscriber:
         self._regions: list[Region] = []
         self._turns = Turns(name)
         self._mover = Mover(name)
-        self._background: ThreadPoolExecutor | None = None
+        self._background = ThreadPoolExecutor(1, "onehop-weights-pull")  # it starts on demand
         self._inquiries = Inquiries(name, secrets.randbits(64))
         self._hub = Hub.join(endpoint, self._inquiries.token, self._inquiries)
 
@@ -175,9 +175,10 @@ class Subscriber:
         if at is not None and len(at) != len(found.shape):
             msg = f"tensor {name!r} of shape {found.shape} is wanted at start={at}"
             raise InvalidArgument(Status.INVALID, f"{msg}: give as many numbers")
-        with self._turns.take("want()", self._deadline()):
+        deadline = self._deadline()
+        with self._turns.take("want()", deadline):
             self._wants.append(Want(name, found, at, int(part)))
-            self._forget()
+            self._forget(deadline)
 
     def prepare(self) -> Plan:
         """Decide which publisher sends what, connect to them, and prepare the batches.
@@ -200,7 +201,7 @@ class Subscriber:
             plan = self._assigned()
             try:
                 links = {table.publisher: self._link(table, deadline) for table in plan.tables}
-                plan.prepare(links, self._local_memory(), self._regions)
+                plan.prepare(links, self._local_memory(), self._regions, deadline)
             except Gone as gone:
                 plan.close()
                 self._lost.update(gone.names)
@@ -225,7 +226,7 @@ class Subscriber:
 
     def _link(self, table: tables_.Table, deadline: Deadline) -> Link:
         with gone_if_ended(table.publisher):
-            return self._hub.connect(table.address, deadline.left)
+            return self._hub.connect(table.address, deadline)
 
     def _local_memory(self) -> Memory:
         if self._memory is None:
@@ -235,14 +236,14 @@ class Subscriber:
             self._memory = memory
         return self._memory
 
-    def _forget(self) -> None:
-        """Release the plan and its memory."""
+    def _forget(self, deadline: Deadline) -> None:
+        """Release the plan and its memory. TimeoutError: a peer is stopped during an access."""
         if self._plan is not None:
             self._plan.close()
         self._plan = self._memory = None
         while self._regions:
             with contextlib.suppress(onehop.EndpointError):
-                self._regions[-1].deregister()
+                self._regions[-1].deregister(deadline.left)
             self._regions.pop()
 
     # ---- Versions
@@ -324,8 +325,7 @@ class Subscriber:
         after: the GPU work to wait for. The thread does not know the caller's current stream: by
         default the pull waits for nothing.
         """
-        if self._background is None:
-            self._background = ThreadPoolExecutor(1, "onehop-weights-pull")
+        self._turns.refuse_if_closed()
         return Pulling(self._background.submit(self.pull, version, timeout, after))
 
     def pull_parts(
@@ -399,20 +399,22 @@ class Subscriber:
     # ---- The end
 
     def close(self) -> None:
-        """Release everything, after a call of another thread has ended.
+        """Release everything, after a call of another thread has ended. May be called again.
 
-        An iteration of pull_parts() that is between two parts ends: EndpointError when it is
-        advanced. TimeoutError: a call of another thread goes on. May be called again.
+        Such a call ends with EndpointError once its operations in flight have ended; so does an
+        iteration of pull_parts() that is between two parts, when it is advanced. TimeoutError:
+        operations are still in flight after the timeout of the subscriber; keep the tensors.
         """
-        with self._turns.last("close()", self._deadline()) as interrupted:
+        deadline = self._deadline()
+        self._inquiries.hub_ended()
+        with self._turns.last("close()", deadline) as interrupted:
             if interrupted is not None:
                 _settle(interrupted)
                 if interrupted.lease is not None:
                     interrupted.lease.drop()
-            self._forget()
+            self._forget(deadline)
             self._mover.close()
-            if self._background is not None:
-                self._background.shutdown(wait=False)
+            self._background.shutdown(wait=False)
         self._hub.leave(self._inquiries.token)
 
     def __enter__(self) -> Subscriber:

@@ -54,7 +54,7 @@ class Turns:
         turn = Turn(what)
         with self._changed:
             while True:
-                self._refuse_if_closed()
+                self.refuse_if_closed()
                 if self._current is None:
                     break
                 if self._current.paused_by == threading.get_ident():
@@ -99,7 +99,7 @@ class Turns:
         finally:
             with self._changed:
                 turn.paused_by = None
-        self._refuse_if_closed()
+        self.refuse_if_closed()
 
     def _wait(self, turn: Turn, other: Turn, deadline: Deadline) -> None:
         if deadline.passed:
@@ -122,7 +122,8 @@ class Turns:
                     self._current = None
                     self._changed.notify_all()
 
-    def _refuse_if_closed(self) -> None:
+    def refuse_if_closed(self) -> None:
+        """EndpointError with Status.CLOSED: after last()."""
         if self._closed:
             msg = f"subscriber {self._name!r} was closed: create another"
             raise EndpointError(Status.CLOSED, msg)

@@ -9,9 +9,9 @@ class Cluster:
     def __init__(self) -> None:
         self.all = []
 
-    def trainers(self, boxes_of):
+    def trainers(self, boxes_of, kind=Trainer):
         """Start a trainer for each entry, a list of boxes by its name."""
-        made = [Remote(Trainer, name, boxes) for name, boxes in boxes_of.items()]
+        made = [Remote(kind, name, boxes) for name, boxes in boxes_of.items()]
         self.all += made
         return [one.ready() for one in made]
 

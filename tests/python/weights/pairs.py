@@ -69,15 +69,24 @@ class Parts:
         self.endpoint.close()
 
 
+class Begun:
+    """A call in a thread of its own."""
+
+    def __init__(self, call, *arguments) -> None:
+        self._outcome = Future()
+        threading.Thread(target=self._run, args=(call, *arguments), daemon=True).start()
+
+    def _run(self, call, *arguments):
+        try:
+            self._outcome.set_result(call(*arguments))
+        except BaseException as failure:
+            self._outcome.set_exception(failure)
+
+    def result(self):
+        """Return what the call returns, or raise its error."""
+        return self._outcome.result(20)
+
+
 def in_thread(call, *arguments):
     """Return the result of a call in a thread of its own, or raise its error."""
-    outcome = Future()
-
-    def run():
-        try:
-            outcome.set_result(call(*arguments))
-        except BaseException as failure:
-            outcome.set_exception(failure)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome.result(20)
+    return Begun(call, *arguments).result()

@@ -7,7 +7,7 @@ import numpy as np
 import onehop
 import pytest
 from onehop import InvalidArgument
-from pairs import Parts, Trainer, in_thread, until
+from pairs import Begun, Engine, Parts, Trainer, in_thread, until
 
 
 @pytest.fixture
@@ -77,3 +77,30 @@ def test_close_ends_an_iteration_between_two_parts(made, trainer, call):
         next(parts)
     assert caught.value.status == onehop.Status.CLOSED
     assert next(parts, "the end") == "the end"
+
+
+def test_close_ends_a_wait_without_a_limit(made, trainer):
+    engine = made(Engine, trainer)
+    subscriber = engine.subscriber
+    waiting = Begun(lambda: subscriber.wait_version(2, None))
+    until(lambda: trainer.publisher._book._waiters, "the question")
+    subscriber.close()
+    with pytest.raises(onehop.EndpointError, match="was closed") as caught:
+        waiting.result()
+    assert caught.value.status == onehop.Status.CLOSED
+    for call in (subscriber.pull, subscriber.ipull, lambda: subscriber.wait_version(1)):
+        with pytest.raises(onehop.EndpointError, match="was closed: create another"):
+            call()
+
+
+def test_a_call_waits_for_others_until_its_deadline(made, trainer):
+    engine = made(Engine, trainer)
+    subscriber = engine.subscriber
+    waiting = Begun(lambda: subscriber.wait_version(2, None))
+    until(lambda: trainer.publisher._book._waiters, "the question")
+    text = r"pull\(\) of subscriber 's' waited 0.05 s for the end of wait_version\(2\)"
+    with pytest.raises(onehop.TimeoutError, match=text):
+        in_thread(subscriber.pull, None, 0.05)
+    trainer.publish(2)
+    assert waiting.result() == 2
+    assert subscriber.pull(timeout=5).version == 2
