@@ -55,15 +55,17 @@ class Target:
 class _Question:
     target: Target
     answer: Message | None = None
+    # The hub says so after the answers that arrived over the link; the state of the link would say
+    # it before.
     lost: bool = False
 
     @property
     def over(self) -> bool:
-        return self.answer is not None or self.lost or self.target.link.lost
+        return self.answer is not None or self.lost
 
     @property
     def gone(self) -> bool:
-        return self.answer.kind == Kind.GONE if self.answer is not None else self.over
+        return self.answer.kind == Kind.GONE if self.answer is not None else self.lost
 
 
 class Inquiries:
@@ -155,7 +157,7 @@ class Inquiries:
     def link_ended(self, link: Link) -> None:
         """End the questions to a lost publisher."""
         with self._changed:
-            for question in self._asked.values():
+            for question in list(self._asked.values()):
                 question.lost |= question.target.link is link
             self._changed.notify_all()
 

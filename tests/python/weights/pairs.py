@@ -82,6 +82,11 @@ class Begun:
         except BaseException as failure:
             self._outcome.set_exception(failure)
 
+    @property
+    def done(self):
+        """Whether it has ended."""
+        return self._outcome.done()
+
     def result(self):
         """Return what the call returns, or raise its error."""
         return self._outcome.result(20)
