@@ -11,7 +11,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights import table as tables_
 from onehop.weights.assign import Missing, Want, assign
 from onehop.weights.deadline import Deadline, Timeout
-from onehop.weights.errors import PublisherLost
+from onehop.weights.errors import PublisherLost, again
 from onehop.weights.hub import Hub, Kind, Link
 from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended
 from onehop.weights.mover import Mover
@@ -70,28 +70,43 @@ class Pull:
 class Pulling:
     """A pull in a thread of its own: wait(), or await it."""
 
-    def __init__(self, future: Future[Pull]) -> None:
-        self._future = future
+    def __init__(self, outcome: Future[Pull | Exception]) -> None:
+        self._outcome = outcome
 
     @property
     def done(self) -> bool:
         """Whether it has ended, with or without an error."""
-        return self._future.done()
+        return self._outcome.done()
 
     def wait(self, timeout: Timeout = ...) -> Pull:
         """Return the Pull, or raise its error. TimeoutError: the pull continues."""
         deadline = Deadline(timeout)
         try:
-            return self._future.result(deadline.left)
+            outcome = self._outcome.result(deadline.left)
         except concurrent.futures.TimeoutError:
-            if self._future.done():
-                raise
             msg = f"a pull was waited for {deadline.seconds:g} s, and goes on"
             raise OnehopTimeoutError(Status.TIMEOUT, msg) from None
+        return _pulled(outcome)
 
     def __await__(self) -> Generator[Any, None, Pull]:
         # A cancelled task does not cancel the pull, which writes the tensors until it has ended.
-        return asyncio.shield(asyncio.wrap_future(self._future)).__await__()
+        outcome = asyncio.shield(asyncio.wrap_future(self._outcome))
+        return _pulled((yield from outcome.__await__()))
+
+
+def _outcome(pull: Callable[..., Pull], *arguments: object) -> Pull | Exception:
+    """Return what a pull returns or raises."""
+    try:
+        return pull(*arguments)
+    except Exception as failure:
+        return failure
+
+
+def _pulled(outcome: Pull | Exception) -> Pull:
+    """Return the outcome of a pull, or raise it. Each caller gets an exception of its own."""
+    if isinstance(outcome, Exception):
+        raise again(outcome)
+    return outcome
 
 
 class Subscriber:
@@ -326,7 +341,7 @@ class Subscriber:
         default the pull waits for nothing.
         """
         self._turns.refuse_if_closed()
-        return Pulling(self._background.submit(self.pull, version, timeout, after))
+        return Pulling(self._background.submit(_outcome, self.pull, version, timeout, after))
 
     def pull_parts(
         self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM
