@@ -19,8 +19,8 @@ from typing import Protocol
 
 import onehop
 from onehop import Endpoint, Peer, RemoteRegion, Request, Status
+from onehop.deadline import Deadline
 from onehop.errors import TimeoutError as OnehopTimeoutError
-from onehop.weights.deadline import Deadline
 
 __all__ = ["Handler", "Hub", "Kind", "Link", "Message"]
 

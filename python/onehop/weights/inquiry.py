@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import onehop
 from onehop._core import Status
+from onehop.deadline import Deadline
 from onehop.errors import EndpointError
 from onehop.errors import TimeoutError as OnehopTimeoutError
-from onehop.weights.deadline import Deadline
 from onehop.weights.errors import VersionChanged
 from onehop.weights.hub import Kind, Link, Message
 from onehop.weights.leases import ANY, NONE

@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import onehop
 from onehop import Request, Status
+from onehop.deadline import Deadline
 from onehop.devices import After
 from onehop.errors import OperationError
-from onehop.weights.deadline import Deadline
 from onehop.weights.errors import again
 from onehop.weights.inquiry import Gone, gone_if_ended
 from onehop.weights.plan import Plan, Source

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 import onehop
 from onehop import PreparedBatch
+from onehop.deadline import Deadline
 from onehop.weights.assign import Share, Want, box_text
-from onehop.weights.deadline import Deadline
 from onehop.weights.hub import Link
 from onehop.weights.inquiry import gone_if_ended
 from onehop.weights.runs import Runs

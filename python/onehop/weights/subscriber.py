@@ -18,12 +18,12 @@ from typing import Any
 
 import onehop
 from onehop import CURRENT_STREAM, Endpoint, Region, Status
+from onehop.deadline import Deadline, Timeout
 from onehop.devices import After
 from onehop.errors import InvalidArgument
 from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights import table as tables_
 from onehop.weights.assign import Missing, Want, assign
-from onehop.weights.deadline import Deadline, Timeout
 from onehop.weights.errors import PublisherLost, again
 from onehop.weights.hub import Hub, Kind, Link
 from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended

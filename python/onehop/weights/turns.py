@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 from onehop._core import Status
+from onehop.deadline import Deadline
 from onehop.errors import EndpointError, InvalidArgument
 from onehop.errors import TimeoutError as OnehopTimeoutError
-from onehop.weights.deadline import Deadline
 from onehop.weights.inquiry import Lease
 
 __all__ = ["Turn", "Turns"]

@@ -2,7 +2,7 @@
 """Questions of a subscriber, over links that the test ends."""
 
 import pytest
-from onehop.weights.deadline import Deadline
+from onehop.deadline import Deadline
 from onehop.weights.hub import Kind, Message
 from onehop.weights.inquiry import Gone, Inquiries, Target
 from pairs import Begun, until

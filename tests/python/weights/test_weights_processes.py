@@ -10,8 +10,8 @@ import time
 import numpy as np
 import onehop
 import pytest
+from onehop.deadline import Deadline
 from onehop.weights import PublisherLost, Subscriber, VersionChanged
-from onehop.weights.deadline import Deadline
 from pairs import Begun
 from processes import DEADLINE
 from trainers import SharedTrainer
