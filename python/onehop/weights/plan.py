@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import onehop
 from onehop import PreparedBatch
 from onehop.deadline import Deadline
+from onehop.used_regions import used_regions
 from onehop.weights.assign import Share, Want, box_text
 from onehop.weights.hub import Link
 from onehop.weights.inquiry import gone_if_ended
@@ -148,8 +148,8 @@ def _batch(
 ) -> PreparedBatch:
     table = source.table
     want, row = source.share.want[runs.piece], source.share.row[runs.piece]
-    ours, local_index = _dense(memory.index[want], len(locals_))
-    theirs, remote_index = _dense(table.region[row], len(table.descriptors))
+    ours, local_index = used_regions(memory.index[want], len(locals_))
+    theirs, remote_index = used_regions(table.region[row], len(table.descriptors))
     strided = bool((runs.count > 1).any())
     return source.link.peer.prepare_get_regions(
         [locals_[number] for number in ours],
@@ -163,13 +163,3 @@ def _batch(
         runs.local_stride if strided else None,
         runs.remote_stride if strided else None,
     )
-
-
-def _dense(index: npt.NDArray[np.uint32], regions: int) -> tuple[list[int], npt.NDArray[np.uint32]]:
-    """Return the regions that are used, and the index into them."""
-    used = np.zeros(regions, bool)
-    used[index] = True
-    if used.all():
-        return list(range(regions)), np.ascontiguousarray(index)
-    place = (np.cumsum(used) - 1).astype(np.uint32)
-    return np.flatnonzero(used).tolist(), place[index]
