@@ -12,8 +12,8 @@ import threading
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from onehop.deadline import Timeout, default_timeout
 from onehop.errors import TimeoutError as OnehopTimeoutError
-from onehop.meeting import default_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from onehop.buffers import Buffer
 
 T = TypeVar("T")
-# Seconds; None: no limit; `...`: ONEHOP_TIMEOUT.
-Timeout = float | EllipsisType | None
 
 # Readers by the descriptors that announce completions; usually one each.
 _readers: dict[int, list[_Reader]] = {}

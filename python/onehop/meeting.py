@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import time
 from datetime import timedelta
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from onehop._core import Status, config, unique_id
+from onehop._core import Status, unique_id
+from onehop.deadline import Deadline, Timeout
 from onehop.errors import Error, InvalidArgument, InvalidType, LinkError, TimeoutError  # noqa: A004
 
 if TYPE_CHECKING:
@@ -55,36 +53,17 @@ class MpiComm(Protocol):
 _abandoned: list[tuple[MpiRequest, bytearray]] = []
 
 
-class _Deadline:
+class _Deadline(Deadline):
     """The deadline of a wait, and the subject of the wait for messages."""
 
-    def __init__(self, timeout: float | EllipsisType | None, waiting: str) -> None:
-        if timeout is None:
-            seconds = math.inf
-        elif isinstance(timeout, EllipsisType):
-            seconds = default_timeout()
-        else:
-            seconds = timeout
-        self.waiting = waiting
-        self.seconds = seconds
-        self.end = time.monotonic() + seconds
+    def __init__(self, timeout: Timeout, waiting: str) -> None:
+        super().__init__(timeout)
+        self._waiting = waiting
 
-    def left(self) -> float:
-        return max(0.0, self.end - time.monotonic())
-
-    def passed(self, found: str) -> TimeoutError:
-        text = f"{self.waiting} waited {self.seconds:g} s for the unique id to pass"
+    def error(self, found: str) -> TimeoutError:
+        text = f"{self._waiting} waited {self.seconds:g} s for the unique id to pass"
         text = f"{text} from rank 0: {found}. Are all ranks running?"
         return TimeoutError(Status.TIMEOUT, text)
-
-
-def default_timeout() -> float:
-    """Return the timeout, in seconds, of a wait whose timeout was omitted."""
-    variable = next(each for each in config() if each.name == "ONEHOP_TIMEOUT")
-    # An invalid value is ignored here: the library reads it next and reports it.
-    with contextlib.suppress(ValueError):
-        return float(variable.value or variable.default)
-    return float(variable.default)
 
 
 def meet(
@@ -92,7 +71,7 @@ def meet(
     size: int | None,
     store: Store | None,
     comm: MpiComm | None,
-    timeout: float | EllipsisType | None,
+    timeout: Timeout,
 ) -> tuple[int, int, bytes | None, float | None]:
     """Return rank, size, the unique id (None for one rank), and the remaining seconds."""
     if store is not None and comm is not None:
@@ -108,7 +87,7 @@ def meet(
             identity = _by_mpi(comm, rank, deadline)
         else:
             identity = _by_store(cast("Store", store), rank, deadline)
-    return rank, size, identity, deadline.left() if math.isfinite(deadline.end) else None
+    return rank, size, identity, deadline.left
 
 
 def _ranks_of(comm: MpiComm, rank: int | None, size: int | None) -> tuple[int, int]:
@@ -179,20 +158,21 @@ def _wait_for(store: Store, key: str, deadline: _Deadline) -> bytes | str:
     """Return the value of a key, once it is set."""
     place = f"{key} in {type(store).__name__}"
     if wait := getattr(store, "wait", None):
+        left = deadline.left
         try:
-            wait([key], timedelta(seconds=min(deadline.left(), _LONGEST)))
+            wait([key], timedelta(seconds=_LONGEST if left is None else min(left, _LONGEST)))
         except Exception as failure:
             why = f"{place}: {type(failure).__name__}: {failure}"
             # Stores raise different exceptions at their timeout.
-            if deadline.left() <= 0:
-                raise deadline.passed(why) from failure
+            if deadline.passed:
+                raise deadline.error(why) from failure
             raise LinkError(Status.UNREACHABLE, f"waiting for {why}") from failure
     while True:
         told = _call(lambda: _get(store, key), f"get of {place}")
         if told is not None:
             return cast("bytes | str", told)
-        if deadline.left() <= 0:
-            raise deadline.passed(f"{place}: it is not there")
+        if deadline.passed:
+            raise deadline.error(f"{place}: it is not there")
         time.sleep(_POLL)
 
 
@@ -217,8 +197,8 @@ def _broadcast(comm: MpiComm, told: str, deadline: _Deadline) -> str:
     box = bytearray(told.encode()[:_BOX].ljust(_BOX, b"\0"))
     request = comm.Ibcast(box, root=0)
     while not request.Test():
-        if deadline.left() <= 0:
+        if deadline.passed:
             _abandoned.append((request, box))
-            raise deadline.passed("Ibcast has not ended")
+            raise deadline.error("Ibcast has not ended")
         time.sleep(_POLL)
     return box.rstrip(b"\0").decode(errors="replace")

@@ -54,7 +54,7 @@ class _Service:
         self.place = place
         self.server: Server | None = None
         self.decided = threading.Event()  # set once it listens, or has failed to
-        self.stopped = False
+        self.stopped = threading.Event()
         self.thread = threading.Thread(target=self._run, name="onehop-metrics", daemon=True)
 
     def _run(self) -> None:
@@ -62,7 +62,7 @@ class _Service:
         from onehop import metrics_http
 
         try:
-            self.server = metrics_http.listen(self.place)
+            self.server = metrics_http.listen(self.place, self.stopped)
         except OSError as failure:
             value = os.environ.get(VARIABLE)
             logger.warning("%s=%s: metrics are not served: %s", VARIABLE, value, failure)
@@ -70,12 +70,12 @@ class _Service:
         finally:
             self.decided.set()
         logger.info("metrics are served at http://%s/metrics", self.server.text)
-        while not self.stopped:
+        while not self.stopped.is_set():
             self.server.handle_request()
         self.server.server_close()
 
     def stop(self) -> None:
-        self.stopped = True
+        self.stopped.set()
         if self.server is None:
             return
         with contextlib.suppress(OSError):  # closed already

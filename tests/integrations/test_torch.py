@@ -123,6 +123,27 @@ print("closed")
     assert run("-c", code).splitlines() == ["can't start new thread"] * 2 + ["closed"]
 
 
+def test_the_error_of_an_end_is_in_no_cycle():
+    code = """
+import gc, threading, types, weakref
+from onehop.torch.inner import Inner
+class Failure(Exception):
+    pass
+def fail():
+    raise Failure("an error of the test")
+inner = object.__new__(Inner)
+inner._lock = threading.Lock()
+inner._made = {"cpu": types.SimpleNamespace(abort=fail)}
+gc.disable()
+try:
+    inner.end("abort")
+except Failure as failure:
+    kept = weakref.ref(failure)
+print(kept())
+"""
+    assert run("-c", code).splitlines()[-1] == "None"
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

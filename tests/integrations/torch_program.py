@@ -72,6 +72,15 @@ def messages(rank, size):
     else:
         for tag in (0, 7):
             dist.send(torch.tensor([rank * 10 + tag]), 0, tag=tag)
+    # A negative source is an error, not any source, and takes no message.
+    if rank == 1:
+        dist.send(torch.tensor([11]), 0)
+    if rank == 0:
+        theirs = torch.zeros(1, dtype=torch.int64)
+        assert "from rank -1" in raises(ValueError, lambda: dist.recv(theirs, rank - 1))
+        assert "from rank -2" in raises(ValueError, lambda: dist.irecv(theirs, rank - 2))
+        assert dist.recv(theirs, 1) == 1
+        assert int(theirs) == 11
     # Objects: pickled ones of any size.
     objects = [{"a": 1}, 2, bytes(100_000)]
     if rank == 0:

@@ -245,3 +245,39 @@ sys.stdin.read()
 """
     with serving(f"127.0.0.1:{ports}", code) as (_, address):
         assert read(address)[1]
+
+
+# Takes all descriptors, and says how much of a second the server's thread computes while a
+# connection is pending that it cannot accept.
+NO_DESCRIPTORS = """
+import os, resource, sys, threading, time, onehop
+from onehop import metrics_server
+print(metrics_server.address(), flush=True)
+(server,) = [one for one in threading.enumerate() if one.name == "onehop-metrics"]
+clock = time.pthread_getcpuclockid(server.ident)
+taken = []
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 256), most))
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    print("none is free", flush=True)
+sys.stdin.readline()
+before = time.clock_gettime(clock)
+time.sleep(1)
+print(time.clock_gettime(clock) - before, flush=True)
+for descriptor in taken:
+    os.close(descriptor)
+sys.stdin.read()
+"""
+
+
+def test_a_process_without_descriptors_does_not_spin(ports):
+    with serving(f"127.0.0.1:{ports}", NO_DESCRIPTORS) as (process, address):
+        assert process.stdout.readline() == "none is free\n"
+        with socket.create_connection(("127.0.0.1", ports), timeout=DEADLINE):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert float(process.stdout.readline()) < 0.1
+        assert read(address)[1]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 import onehop
 from onehop import PreparedBatch, RemoteRegion, Request, Status
@@ -33,6 +32,7 @@ from onehop.nixl.memory import HOST, Memory, Registration
 from onehop.nixl.metadata import RegionRecord
 from onehop.nixl.places import Numbers, Places, distinct, paired
 from onehop.nixl.remote import Link, RemoteAgent
+from onehop.used_regions import used_regions
 
 if TYPE_CHECKING:
     from onehop.nixl.core import Core
@@ -432,7 +432,7 @@ class Transfer:
 
 
 def _used(places: Places[Registration]) -> list[Registration]:
-    numbers, _ = _dense(places.index, len(places.regions))
+    numbers, _ = used_regions(places.index, len(places.regions))
     return [places.regions[number] for number in numbers]
 
 
@@ -516,8 +516,8 @@ def _part(
     # All blocks of a part have the same two endpoints, and so the same kinds of memory.
     ours, theirs = local.regions[int(local.index[0])], there.regions[int(there.index[0])]
     link = agent.link(ours.owner, theirs.endpoint, wait)
-    local_numbers, local_index = _dense(local.index, len(local.regions))
-    remote_numbers, remote_index = _dense(there.index, len(there.regions))
+    local_numbers, local_index = used_regions(local.index, len(local.regions))
+    remote_numbers, remote_index = used_regions(there.index, len(there.regions))
     locals_ = []
     for number in local_numbers:
         region = local.regions[number].region
@@ -542,16 +542,6 @@ def _part(
         )
     agent.tell_path(link, ours.memory, theirs.memory)
     return _Part(link, batch)
-
-
-def _dense(index: npt.NDArray[np.uint32], regions: int) -> tuple[list[int], npt.NDArray[np.uint32]]:
-    """Return the used regions, and the index into them."""
-    used = np.zeros(regions, bool)
-    used[index] = True
-    if used.all():
-        return list(range(regions)), index
-    place = (np.cumsum(used) - 1).astype(np.uint32)
-    return np.flatnonzero(used).tolist(), place[index]
 
 
 def sweep(orphans: deque[Transfer]) -> None:

@@ -143,7 +143,15 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is Any
         return self._send(tensors, dst, tag)
 
     def recv(self, tensors: list[torch.Tensor], src: int, tag: int = 0) -> Work:
-        """Post a receive into the tensor. A shorter message is fine: it fills the beginning."""
+        """Post a receive into the tensor. A shorter message is fine: it fills the beginning.
+
+        ValueError: src is negative, which is not any source: that is recv_anysource().
+        """
+        if src < 0:
+            raise ValueError(
+                f"onehop: a receive from rank {src} of {self._size}: ranks are 0 to"
+                f" {self._size - 1}; leave src out to receive from any rank"
+            )
         if _profiler_enabled():
             with record_function("onehop:recv"):
                 return self._recv(tensors, src, tag)

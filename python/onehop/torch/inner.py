@@ -133,8 +133,11 @@ class Inner:
                     call()
             except Exception as failure:  # the others must still be ended
                 failures.append(failure)
-        if failures:
-            raise failures[0]
+        try:
+            if failures:
+                raise failures[0]
+        finally:
+            failures.clear()  # its traceback has this frame: otherwise a cycle
 
     def _make(self, device: str) -> Any:  # noqa: ANN401
         store = dist.PrefixStore("inner", self._store)

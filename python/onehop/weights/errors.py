@@ -3,10 +3,27 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from onehop._core import Status
 from onehop.errors import InvalidArgument, OperationError
 
-__all__ = ["PublisherLost", "TableError", "VersionChanged"]
+__all__ = ["PublisherLost", "TableError", "VersionChanged", "again"]
+
+_Failure = TypeVar("_Failure", bound=BaseException)
+
+
+def again(failure: _Failure) -> _Failure:
+    """Return a copy of a stored exception, to be raised.
+
+    A stored exception that is raised itself keeps the frames of its callers, more of them each
+    time.
+    """
+    copy = type(failure).__new__(type(failure), *failure.args)
+    vars(copy).update(vars(failure))
+    copy.__cause__, copy.__context__ = failure.__cause__, failure.__context__
+    copy.__suppress_context__ = failure.__suppress_context__
+    return copy.with_traceback(failure.__traceback__)
 
 
 class VersionChanged(OperationError):

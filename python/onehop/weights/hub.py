@@ -12,12 +12,15 @@ import contextlib
 import logging
 import struct
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
 import onehop
 from onehop import Endpoint, Peer, RemoteRegion, Request, Status
+from onehop.deadline import Deadline
+from onehop.errors import TimeoutError as OnehopTimeoutError
 
 __all__ = ["Handler", "Hub", "Kind", "Link", "Message"]
 
@@ -101,10 +104,10 @@ class Link:
         """Send a message. onehop.Error: the link has ended, or the other side is stopped."""
         self.peer.notify(message.pack(), timeout=_SEND_SECONDS)
 
-    def attach(self, descriptor: bytes) -> RemoteRegion:
-        """Return a region of the other side."""
+    def attach(self, descriptor: bytes, deadline: Deadline) -> RemoteRegion:
+        """Return a region of the other side. TimeoutError: the other side is stopped."""
         if descriptor not in self.attached:
-            self.attached[descriptor] = self.peer.attach(descriptor)
+            self.attached[descriptor] = self.peer.attach(descriptor, deadline.left)
         return self.attached[descriptor]
 
 
@@ -179,17 +182,30 @@ class Hub:
         """Whether the hub has ended."""
         return self._closed
 
-    def connect(self, address: bytes, timeout: float | None) -> Link:
+    def connect(self, address: bytes, deadline: Deadline) -> Link:
         """Return the link to the endpoint with this address. The first use connects."""
-        with self._connecting:
+        with self._one_connects(deadline):
             known = self._by_address.get(address)
             if known is not None and not known.lost:
                 return known
-            link = Link(self.endpoint.connect(address, timeout=timeout))
+            link = Link(self.endpoint.connect(address, timeout=deadline.left))
             with self._own:
                 self._by_address[address] = self._links[link.peer.id] = link
         self._wake()
         return link
+
+    @contextlib.contextmanager
+    def _one_connects(self, deadline: Deadline) -> Iterator[None]:
+        if not self._connecting.acquire(timeout=-1 if deadline.left is None else deadline.left):
+            msg = (
+                f"a connect to a publisher waited {deadline.seconds:g} s for another connect of "
+                "the same endpoint: is a publisher of another subscriber stopped?"
+            )
+            raise OnehopTimeoutError(Status.TIMEOUT, msg)
+        try:
+            yield
+        finally:
+            self._connecting.release()
 
     # ---- The thread
 

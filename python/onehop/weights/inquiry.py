@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import onehop
 from onehop._core import Status
+from onehop.deadline import Deadline
 from onehop.errors import EndpointError
 from onehop.errors import TimeoutError as OnehopTimeoutError
-from onehop.weights.deadline import Deadline
 from onehop.weights.errors import VersionChanged
 from onehop.weights.hub import Kind, Link, Message
 from onehop.weights.leases import ANY, NONE
@@ -55,15 +55,17 @@ class Target:
 class _Question:
     target: Target
     answer: Message | None = None
+    # The hub says so after the answers that arrived over the link; the state of the link would say
+    # it before.
     lost: bool = False
 
     @property
     def over(self) -> bool:
-        return self.answer is not None or self.lost or self.target.link.lost
+        return self.answer is not None or self.lost
 
     @property
     def gone(self) -> bool:
-        return self.answer.kind == Kind.GONE if self.answer is not None else self.over
+        return self.answer.kind == Kind.GONE if self.answer is not None else self.lost
 
 
 class Inquiries:
@@ -124,7 +126,7 @@ class Inquiries:
             for number in numbers:
                 self._asked.pop(number, None)
             if self._ended:
-                msg = f"{what}: the endpoint of subscriber {self.name!r} was closed"
+                msg = f"{what}: subscriber {self.name!r} or its endpoint was closed"
                 raise EndpointError(Status.CLOSED, msg)
         if gone := [one.target.name for one in questions if one.gone]:
             raise Gone(gone)
@@ -155,12 +157,12 @@ class Inquiries:
     def link_ended(self, link: Link) -> None:
         """End the questions to a lost publisher."""
         with self._changed:
-            for question in self._asked.values():
+            for question in list(self._asked.values()):
                 question.lost |= question.target.link is link
             self._changed.notify_all()
 
     def hub_ended(self) -> None:
-        """End all questions: the endpoint was closed."""
+        """End all questions: the subscriber or its endpoint was closed."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

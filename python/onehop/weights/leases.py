@@ -8,9 +8,9 @@ import threading
 from dataclasses import dataclass
 
 from onehop._core import Status
+from onehop.deadline import Deadline
 from onehop.errors import EndpointError, InvalidArgument
 from onehop.errors import TimeoutError as OnehopTimeoutError
-from onehop.weights.deadline import Deadline
 from onehop.weights.hub import Hub, Kind, Link, Message
 from onehop.weights.table import NAME_MAX
 

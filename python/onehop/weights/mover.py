@@ -11,9 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import onehop
 from onehop import Request, Status
+from onehop.deadline import Deadline
 from onehop.devices import After
 from onehop.errors import OperationError
-from onehop.weights.deadline import Deadline
+from onehop.weights.errors import again
 from onehop.weights.inquiry import Gone, gone_if_ended
 from onehop.weights.plan import Plan, Source
 
@@ -54,7 +55,7 @@ class Mover:
             elif ahead or source is not sources[-1]:
                 move = self._pool().submit(self._move, source, part, after, deadline)
                 self._moving.append(move)
-                jobs.append(move.result)
+                jobs.append(functools.partial(_joined, move))
             else:
                 jobs.append(functools.partial(self._move, source, part, after, deadline))
         return lambda: _results(sources, jobs)
@@ -118,7 +119,15 @@ class Mover:
 
 
 def _fail(failure: onehop.Error) -> str:
-    raise failure
+    raise again(failure)
+
+
+def _joined(move: Future[str]) -> str:
+    """Wait for a move of another thread. Return its path, or raise its error."""
+    failure = move.exception()
+    if failure is not None:
+        raise again(failure)
+    return move.result()
 
 
 def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> dict[str, str]:
@@ -137,6 +146,9 @@ def _results(sources: Sequence[Source], jobs: Sequence[Callable[[], str]]) -> di
             failures.append(failure)
     if gone:
         raise Gone(gone)
-    if failures:
-        raise failures[0]
+    try:
+        if failures:
+            raise failures[0]
+    finally:
+        failures.clear()  # its traceback has this frame: otherwise a cycle
     return paths

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import onehop
 from onehop import PreparedBatch
+from onehop.deadline import Deadline
+from onehop.used_regions import used_regions
 from onehop.weights.assign import Share, Want, box_text
 from onehop.weights.hub import Link
 from onehop.weights.inquiry import gone_if_ended
@@ -74,10 +75,12 @@ class Plan:
         """The tables of the publishers that send."""
         return [table for table, _ in self._shares]
 
-    def prepare(self, links: dict[str, Link], memory: Memory, locals_: Sequence[Any]) -> None:
+    def prepare(
+        self, links: dict[str, Link], memory: Memory, locals_: Sequence[Any], deadline: Deadline
+    ) -> None:
         """Prepare the batches over these links, into these pieces of local memory.
 
-        Gone names a publisher that has ended.
+        Gone names a publisher that has ended. TimeoutError: one is stopped.
         """
         part_of = np.array([want.part for want in self._wants])
         for table, share in self._shares:
@@ -92,7 +95,8 @@ class Plan:
                 if len(runs.piece):
                     with gone_if_ended(source.publisher):
                         source.batches[part] = [
-                            _batch(source, batch, memory, locals_) for batch in runs.batches()
+                            _batch(source, batch, memory, locals_, deadline)
+                            for batch in runs.batches()
                         ]
 
     def close(self) -> None:
@@ -139,15 +143,17 @@ class Plan:
         return (best.path, best.why) if best else ("no path", "the peer has none")
 
 
-def _batch(source: Source, runs: Runs, memory: Memory, locals_: Sequence[Any]) -> PreparedBatch:
+def _batch(
+    source: Source, runs: Runs, memory: Memory, locals_: Sequence[Any], deadline: Deadline
+) -> PreparedBatch:
     table = source.table
     want, row = source.share.want[runs.piece], source.share.row[runs.piece]
-    ours, local_index = _dense(memory.index[want], len(locals_))
-    theirs, remote_index = _dense(table.region[row], len(table.descriptors))
+    ours, local_index = used_regions(memory.index[want], len(locals_))
+    theirs, remote_index = used_regions(table.region[row], len(table.descriptors))
     strided = bool((runs.count > 1).any())
     return source.link.peer.prepare_get_regions(
         [locals_[number] for number in ours],
-        [source.link.attach(table.descriptors[number]) for number in theirs],
+        [source.link.attach(table.descriptors[number], deadline) for number in theirs],
         local_index,
         runs.local + memory.offset[want].astype(np.int64),
         remote_index,
@@ -157,13 +163,3 @@ def _batch(source: Source, runs: Runs, memory: Memory, locals_: Sequence[Any]) -
         runs.local_stride if strided else None,
         runs.remote_stride if strided else None,
     )
-
-
-def _dense(index: npt.NDArray[np.uint32], regions: int) -> tuple[list[int], npt.NDArray[np.uint32]]:
-    """Return the regions that are used, and the index into them."""
-    used = np.zeros(regions, bool)
-    used[index] = True
-    if used.all():
-        return list(range(regions)), np.ascontiguousarray(index)
-    place = (np.cumsum(used) - 1).astype(np.uint32)
-    return np.flatnonzero(used).tolist(), place[index]

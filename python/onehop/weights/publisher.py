@@ -15,10 +15,10 @@ import numpy as np
 
 import onehop
 from onehop import Endpoint, Region, Status
+from onehop.deadline import Deadline, Timeout
 from onehop.devices import Stream
 from onehop.errors import InvalidArgument
 from onehop.weights import table
-from onehop.weights.deadline import Deadline, Timeout
 from onehop.weights.hub import Hub
 from onehop.weights.leases import LeaseBook
 from onehop.weights.tensors import Tensor, describe, gather

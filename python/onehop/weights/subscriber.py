@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import math
 import secrets
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,18 +18,19 @@ from typing import Any
 
 import onehop
 from onehop import CURRENT_STREAM, Endpoint, Region, Status
+from onehop.deadline import Deadline, Timeout
 from onehop.devices import After
-from onehop.errors import EndpointError, InvalidArgument
+from onehop.errors import InvalidArgument
 from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights import table as tables_
 from onehop.weights.assign import Missing, Want, assign
-from onehop.weights.deadline import Deadline, Timeout
-from onehop.weights.errors import PublisherLost
+from onehop.weights.errors import PublisherLost, again
 from onehop.weights.hub import Hub, Kind, Link
 from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended
 from onehop.weights.mover import Mover
 from onehop.weights.plan import Plan
 from onehop.weights.tensors import Memory, describe, gather
+from onehop.weights.turns import Turn, Turns
 
 __all__ = ["Published", "Pull", "Pulling", "Subscriber"]
 
@@ -70,28 +70,43 @@ class Pull:
 class Pulling:
     """A pull in a thread of its own: wait(), or await it."""
 
-    def __init__(self, future: Future[Pull]) -> None:
-        self._future = future
+    def __init__(self, outcome: Future[Pull | Exception]) -> None:
+        self._outcome = outcome
 
     @property
     def done(self) -> bool:
         """Whether it has ended, with or without an error."""
-        return self._future.done()
+        return self._outcome.done()
 
     def wait(self, timeout: Timeout = ...) -> Pull:
         """Return the Pull, or raise its error. TimeoutError: the pull continues."""
         deadline = Deadline(timeout)
         try:
-            return self._future.result(deadline.left)
+            outcome = self._outcome.result(deadline.left)
         except concurrent.futures.TimeoutError:
-            if self._future.done():
-                raise
             msg = f"a pull was waited for {deadline.seconds:g} s, and goes on"
             raise OnehopTimeoutError(Status.TIMEOUT, msg) from None
+        return _pulled(outcome)
 
     def __await__(self) -> Generator[Any, None, Pull]:
         # A cancelled task does not cancel the pull, which writes the tensors until it has ended.
-        return asyncio.shield(asyncio.wrap_future(self._future)).__await__()
+        outcome = asyncio.shield(asyncio.wrap_future(self._outcome))
+        return _pulled((yield from outcome.__await__()))
+
+
+def _outcome(pull: Callable[..., Pull], *arguments: object) -> Pull | Exception:
+    """Return what a pull returns or raises."""
+    try:
+        return pull(*arguments)
+    except Exception as failure:
+        return failure
+
+
+def _pulled(outcome: Pull | Exception) -> Pull:
+    """Return the outcome of a pull, or raise it. Each caller gets an exception of its own."""
+    if isinstance(outcome, Exception):
+        raise again(outcome)
+    return outcome
 
 
 class Subscriber:
@@ -128,13 +143,12 @@ class Subscriber:
         self._endpoint = endpoint
         self._wants: list[Want] = []
         self._lost: set[str] = set()
-        self._closed = False
         self._plan: Plan | None = None
         self._memory: Memory | None = None
         self._regions: list[Region] = []
-        self._one_at_a_time = threading.RLock()
+        self._turns = Turns(name)
         self._mover = Mover(name)
-        self._background: ThreadPoolExecutor | None = None
+        self._background = ThreadPoolExecutor(1, "onehop-weights-pull")  # it starts on demand
         self._inquiries = Inquiries(name, secrets.randbits(64))
         self._hub = Hub.join(endpoint, self._inquiries.token, self._inquiries)
 
@@ -176,9 +190,10 @@ class Subscriber:
         if at is not None and len(at) != len(found.shape):
             msg = f"tensor {name!r} of shape {found.shape} is wanted at start={at}"
             raise InvalidArgument(Status.INVALID, f"{msg}: give as many numbers")
-        with self._one_at_a_time:
+        deadline = self._deadline()
+        with self._turns.take("want()", deadline):
             self._wants.append(Want(name, found, at, int(part)))
-            self._forget()
+            self._forget(deadline)
 
     def prepare(self) -> Plan:
         """Decide which publisher sends what, connect to them, and prepare the batches.
@@ -187,15 +202,13 @@ class Subscriber:
         and box: no publisher has a part of it, or dtype or shape differ. PublisherLost: all that
         have a part are lost. Other errors are those of Endpoint.connect and Peer.attach.
         """
-        with self._one_at_a_time:
-            return self._prepared(Deadline(self._timeout))
+        deadline = self._deadline()
+        with self._turns.take("prepare()", deadline):
+            return self._prepared(deadline)
 
     def _prepared(self, deadline: Deadline) -> Plan:
         if self._plan is not None:
             return self._plan
-        if self._closed:
-            msg = f"subscriber {self.name!r} was closed: create another"
-            raise EndpointError(Status.CLOSED, msg)
         if not self._wants:
             msg = f"subscriber {self.name!r} wants nothing yet: call want() first"
             raise InvalidArgument(Status.INVALID, msg)
@@ -203,7 +216,7 @@ class Subscriber:
             plan = self._assigned()
             try:
                 links = {table.publisher: self._link(table, deadline) for table in plan.tables}
-                plan.prepare(links, self._local_memory(), self._regions)
+                plan.prepare(links, self._local_memory(), self._regions, deadline)
             except Gone as gone:
                 plan.close()
                 self._lost.update(gone.names)
@@ -228,7 +241,7 @@ class Subscriber:
 
     def _link(self, table: tables_.Table, deadline: Deadline) -> Link:
         with gone_if_ended(table.publisher):
-            return self._hub.connect(table.address, deadline.left)
+            return self._hub.connect(table.address, deadline)
 
     def _local_memory(self) -> Memory:
         if self._memory is None:
@@ -238,14 +251,14 @@ class Subscriber:
             self._memory = memory
         return self._memory
 
-    def _forget(self) -> None:
-        """Release the plan and its memory."""
+    def _forget(self, deadline: Deadline) -> None:
+        """Release the plan and its memory. TimeoutError: a peer is stopped during an access."""
         if self._plan is not None:
             self._plan.close()
         self._plan = self._memory = None
         while self._regions:
             with contextlib.suppress(onehop.EndpointError):
-                self._regions[-1].deregister()
+                self._regions[-1].deregister(deadline.left)
             self._regions.pop()
 
     # ---- Versions
@@ -256,7 +269,7 @@ class Subscriber:
         TimeoutError names the publishers that do not have it. PublisherLost as for pull().
         """
         deadline = self._deadline(timeout)
-        with self._one_at_a_time:
+        with self._turns.take(f"wait_version({at_least})", deadline):
             while True:
                 plan = self._prepared(deadline)
                 try:
@@ -301,7 +314,7 @@ class Subscriber:
         one; the next pull waits for that.
         """
         begin, deadline = time.monotonic(), self._deadline(timeout)
-        with self._one_at_a_time:
+        with self._turns.take("pull()", deadline):
             while True:
                 plan = self._prepared(deadline)
                 if len(plan.parts) > 1:
@@ -327,13 +340,12 @@ class Subscriber:
         after: the GPU work to wait for. The thread does not know the caller's current stream: by
         default the pull waits for nothing.
         """
-        if self._background is None:
-            self._background = ThreadPoolExecutor(1, "onehop-weights-pull")
-        return Pulling(self._background.submit(self.pull, version, timeout, after))
+        self._turns.refuse_if_closed()
+        return Pulling(self._background.submit(_outcome, self.pull, version, timeout, after))
 
     def pull_parts(
         self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM
-    ) -> Iterator[int]:
+    ) -> Generator[int, None, None]:
         """Fill the tensors of one part after the other, all with one version.
 
         Yields the number of each part once its tensors are filled. Meanwhile the next part is in
@@ -342,39 +354,41 @@ class Subscriber:
         pull(); they end the iteration, and the parts before them are undefined too: VersionChanged
         may come at the very end. A lost publisher is an error here, since yielded parts cannot be
         pulled again.
+
+        Any thread may advance the iteration. Until it has ended, or its close() was called, other
+        calls of the subscriber wait; those of the thread that advanced it last raise
+        InvalidArgument. close() of the subscriber ends it.
         """
         deadline = self._deadline(timeout)
-        with self._one_at_a_time:
+        with self._turns.take("pull_parts()", deadline) as turn:
             plan = self._prepared(deadline)
             self._mover.settle(deadline)
             try:
-                lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
-                with self._held(lease, deadline):
-                    yield from self._each_part(plan, after, deadline)
+                turn.lease = Lease.take(self._inquiries, _targets(plan), version, deadline)
+                with self._held(turn.lease, deadline):
+                    yield from self._each_part(turn, plan, after, deadline)
             except Gone as gone:
                 self._replan(gone)
                 text = f"publisher {gone} ended during pull_parts(); the targets are undefined"
                 raise PublisherLost(f"{text}: pull again, from others", gone.names) from None
 
-    def _each_part(self, plan: Plan, after: After, deadline: Deadline) -> Iterator[int]:
-        parts = plan.parts
-        pending: list[Callable[[], dict[str, str]]] = []
+    def _each_part(self, turn: Turn, plan: Plan, after: After, deadline: Deadline) -> Iterator[int]:
+        parts, moving = plan.parts, turn.moving
         try:
             for number, part in enumerate(parts):
-                if not pending:
-                    pending.append(self._mover.start(plan, part, after, deadline))
-                pending.pop()()
+                if not moving:
+                    moving.append(self._mover.start(plan, part, after, deadline))
+                moving.pop()()
                 if number + 1 < len(parts):
                     following = self._mover.start(
                         plan, parts[number + 1], after, deadline, ahead=True
                     )
-                    pending.append(following)
-                yield part
+                    moving.append(following)
+                with self._turns.paused(turn):
+                    yield part
         finally:
             # The caller has stopped, or an error occurred: wait for the parts in flight.
-            for finish in pending:
-                with contextlib.suppress(Gone, onehop.Error):
-                    finish()
+            _settle(turn)
 
     @contextlib.contextmanager
     def _held(self, lease: Lease, deadline: Deadline) -> Iterator[None]:
@@ -394,19 +408,28 @@ class Subscriber:
         self._plan = None
         self._assigned()
 
-    def _deadline(self, timeout: Timeout) -> Deadline:
+    def _deadline(self, timeout: Timeout = ...) -> Deadline:
         return Deadline(self._timeout if timeout is ... else timeout)
 
     # ---- The end
 
     def close(self) -> None:
-        """Release everything, after a pull in flight has ended. May be called again."""
-        with self._one_at_a_time:
-            self._closed = True
-            self._forget()
+        """Release everything, after a call of another thread has ended. May be called again.
+
+        Such a call ends with EndpointError once its operations in flight have ended; so does an
+        iteration of pull_parts() that is between two parts, when it is advanced. TimeoutError:
+        operations are still in flight after the timeout of the subscriber; keep the tensors.
+        """
+        deadline = self._deadline()
+        self._inquiries.hub_ended()
+        with self._turns.last("close()", deadline) as interrupted:
+            if interrupted is not None:
+                _settle(interrupted)
+                if interrupted.lease is not None:
+                    interrupted.lease.drop()
+            self._forget(deadline)
             self._mover.close()
-            if self._background is not None:
-                self._background.shutdown(wait=False)
+            self._background.shutdown(wait=False)
         self._hub.leave(self._inquiries.token)
 
     def __enter__(self) -> Subscriber:
@@ -420,6 +443,16 @@ class Subscriber:
             f"<Subscriber {self.name!r}: {len(self._wants)} tensors of {len(self._tables)} "
             f"publishers, {len(self._lost)} of them gone>"
         )
+
+
+def _settle(turn: Turn) -> None:
+    """Wait for the parts in flight."""
+    # close() and the iteration may both come here.
+    with contextlib.suppress(IndexError):
+        while True:
+            finish = turn.moving.pop()
+            with contextlib.suppress(Gone, onehop.Error):
+                finish()
 
 
 def _targets(plan: Plan) -> list[Target]:

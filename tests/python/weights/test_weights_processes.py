@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Four trainers and three engines, each in a process: bytes, versions, and what deaths do."""
 
+import contextlib
 import itertools
 import random
 import signal
 import time
 
+import numpy as np
 import onehop
 import pytest
-from onehop.weights import PublisherLost, VersionChanged
+from onehop.deadline import Deadline
+from onehop.weights import PublisherLost, Subscriber, VersionChanged
+from pairs import Begun
 from processes import DEADLINE
+from trainers import SharedTrainer
 
 # Names, whole shapes, dtypes and what they are given as.
 MODEL = [
@@ -261,6 +266,46 @@ def test_a_stopped_trainer_ends_a_pull_at_its_deadline(cluster, phase):
     publish(trainers, 2)
     assert engine.wait_version(2, 30) == 2
     assert engine.pull(2, 30).version == 2
+
+
+@pytest.fixture
+def subscribers(cluster):
+    """Makes subscribers in this process, which share an endpoint, to one trainer each."""
+    with onehop.Endpoint() as endpoint, contextlib.ExitStack() as stack:
+
+        def make(name, trainer, timeout):
+            made = Subscriber(endpoint, [trainer.table], name=name, timeout=timeout)
+            made.want("w", np.zeros((512, 1024), np.int64))
+            return stack.enter_context(made)
+
+        yield make
+
+
+def test_a_trainer_that_stops_before_it_is_attached(cluster, subscribers):
+    (trainer,) = cluster.trainers(replicas(1), SharedTrainer)
+    publish([trainer], 1)
+    subscriber = subscribers("s", trainer, 0.3)
+    subscriber._link(subscriber._tables[0], Deadline(10))
+    trainer.stop()
+    for call in (subscriber.prepare, lambda: subscriber.pull(timeout=0.2)):
+        with pytest.raises(onehop.TimeoutError):
+            call()
+    trainer.signal(signal.SIGCONT)
+    assert subscriber.pull(timeout=30).version == 1
+
+
+def test_a_stopped_trainer_delays_the_connect_of_another_subscriber(cluster, subscribers):
+    stopped, other = cluster.trainers(replicas(2))
+    publish([stopped, other], 1)
+    first, second = subscribers("first", stopped, 60), subscribers("second", other, 0.3)
+    stopped.stop()
+    connecting = Begun(first.prepare)
+    until(first._hub._connecting.locked, lambda locked: locked, "the connect")
+    with pytest.raises(onehop.TimeoutError, match=r"waited 0\.3 s for another connect"):
+        second.prepare()
+    stopped.signal(signal.SIGCONT)
+    connecting.result()
+    assert second.pull(timeout=30).version == 1
 
 
 def test_many_engines_come_and_go(cluster):

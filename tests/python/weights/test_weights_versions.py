@@ -12,64 +12,7 @@ import onehop
 import pytest
 from onehop import InvalidArgument
 from onehop.weights import Publisher, PublisherLost, Subscriber, VersionChanged
-
-
-class Trainer:
-    """A publisher with an endpoint of its own."""
-
-    def __init__(self, name="p", value=1, size=64) -> None:
-        self.endpoint = onehop.Endpoint()
-        self.publisher = Publisher(self.endpoint, name, timeout=10)
-        self.weights = np.full(size, value, np.int64)
-        self.publisher.add("w", self.weights)
-        self.table = self.publisher.seal()
-
-    def publish(self, version):
-        self.publisher.begin()
-        self.weights[:] = version
-        self.publisher.commit(version)
-
-    def close(self):
-        self.publisher.close(timeout=10)
-        self.endpoint.close()
-
-
-class Engine:
-    """A subscriber with an endpoint of its own."""
-
-    def __init__(self, *trainers, name="s", size=64) -> None:
-        self.endpoint = onehop.Endpoint()
-        tables = [trainer.table for trainer in trainers]
-        self.subscriber = Subscriber(self.endpoint, tables, name=name, timeout=10)
-        self.weights = np.zeros(size, np.int64)
-        self.subscriber.want("w", self.weights)
-        self.subscriber.prepare()
-
-    def close(self):
-        self.subscriber.close()
-        self.endpoint.close()
-
-
-@pytest.fixture
-def made():
-    """Makes trainers and engines, and closes them."""
-    things = []
-
-    def make(kind, *arguments, **more):
-        things.append(kind(*arguments, **more))
-        return things[-1]
-
-    yield make
-    for thing in reversed(things):
-        thing.close()
-
-
-def until(condition, what):
-    """Wait until a condition holds."""
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.001)
+from pairs import Engine, Trainer, until
 
 
 def test_read_only_arrays_are_published():

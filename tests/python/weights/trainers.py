@@ -28,12 +28,14 @@ def content(shape, version, dtype="int64"):
 class Trainer:
     """A publisher; boxes are (name, whole shape, start, extent, dtype, given as)."""
 
+    make = staticmethod(np.zeros)
+
     def __init__(self, name, boxes) -> None:
         self.endpoint = onehop.Endpoint()
         self.publisher = Publisher(self.endpoint, name, timeout=DEADLINE / 2)
         self.boxes = []
         for tensor, shape, start, extent, dtype, named in boxes:
-            memory = np.zeros(extent, dtype)
+            memory = self.make(extent, dtype)
             self.publisher.add(tensor, memory, global_shape=shape, start=start, dtype=named)
             inside = tuple(slice(a, a + n) for a, n in zip(start, extent, strict=True))
             self.boxes.append((memory, shape, inside, dtype))
@@ -63,6 +65,12 @@ class Trainer:
     def close(self):
         self.publisher.close()
         self.endpoint.close()
+
+
+class SharedTrainer(Trainer):
+    """A publisher of memory that is shared with its peers: attaching it takes its process."""
+
+    make = staticmethod(onehop.empty)
 
 
 class Engine:
