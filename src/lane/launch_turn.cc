@@ -61,7 +61,12 @@ bool LaunchEvent::is_complete(cuda::Event event) const {
 }
 
 bool LaunchTurn::is_through() const {
-  const std::shared_ptr<LaunchEvent> last = event();
+  std::shared_ptr<LaunchEvent> last;
+  {
+    const std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn) return false;
+    last = event();
+  }
   return !last || last->is_over();
 }
 

@@ -62,7 +62,8 @@ struct LaunchStream {
 
 class LaunchTurn {
  public:
-  // Whether the last launch has ended on the device.
+  // Whether the last launch has ended on the device. False while a thread holds the turn: its
+  // launch may have no event yet.
   bool is_through() const;
 
  private:
@@ -72,7 +73,7 @@ class LaunchTurn {
   std::shared_ptr<LaunchEvent> event() const;
   void launched(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event);
 
-  std::mutex turn_;  // taken before mutex_
+  mutable std::mutex turn_;  // taken before mutex_
   mutable Mutex mutex_;
   std::optional<uint64_t> last_ OH_GUARDED_BY(mutex_);  // id of the last launch's stream
   std::shared_ptr<LaunchEvent> event_ OH_GUARDED_BY(mutex_);
