@@ -99,7 +99,7 @@ struct GpuMapping {
   cuda::MemoryPool pool = nullptr;
 };
 
-// Device memory of other processes, mapped once per device, owner and number. When the last
+// Device memory of other processes, mapped once per Gpu, owner and number. When the last
 // reference is released the mapping is queued for close_unused(): closing takes hundreds of
 // microseconds and may block.
 class GpuImports {
@@ -119,7 +119,7 @@ class GpuImports {
 
  private:
   friend struct ImportedGpuBlock;
-  using Key = std::tuple<Id, uint32_t, const cuda::Driver*, cuda::Device>;
+  using Key = std::tuple<Id, uint32_t, const cuda::Gpu*>;
   std::shared_ptr<ImportedBlock> known_locked(const Key& key) const OH_REQUIRES(mutex_);
   void discard(GpuMapping mapping);
 

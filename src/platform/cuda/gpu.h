@@ -2,7 +2,8 @@
 //
 // Gpu: one device of this process (device.h) with its primary context, and onehop's resources on
 // it: streams, events, done words and kernels (kernels.h). The last reference to the Gpu releases
-// them all.
+// them all. When the context is lost nothing is released: the driver has released everything with
+// the context, and may use the same handles and addresses in the next context of the device.
 //
 // Threading: any thread. Calls to the driver enter the device's context themselves. No driver call
 // is made under an onehop lock on which another thread may spin.
@@ -53,7 +54,8 @@ struct DoneWord {
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
-  // One object per device and process. Retains the primary context. `name`: as for device_named().
+  // One object per device and process; another one once its context is lost. Retains the primary
+  // context. `name`: as for device_named().
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, const std::string& name);
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, Device ordinal);
   ~Gpu();
@@ -148,6 +150,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status add_words();
   enum class Reach { kYes, kNo, kNotYet };
   Reach ask_reach(Device other);
+  // Peer access to the other device's next context is not enabled yet.
+  void forget_reach(Device other);
   struct WordPage;
 
   const Driver* driver_ = nullptr;
