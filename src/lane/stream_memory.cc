@@ -129,9 +129,12 @@ bool StreamMemory::drop_held() {
 
 void StreamMemory::give_up() {
   (void)drop_held();
-  MutexLock lock(mutex_);
-  for (std::shared_ptr<Held>& held : held_) owners_.domain().retain(std::move(held));
-  held_.clear();
+  std::vector<std::shared_ptr<Held>> left;  // given up without the lock
+  {
+    MutexLock lock(mutex_);
+    left.swap(held_);
+  }
+  for (std::shared_ptr<Held>& held : left) owners_.domain().retain(std::move(held));
 }
 
 }  // namespace oh
