@@ -55,6 +55,8 @@ struct GpuExport {
   // Registered regions in this memory; 1 for a slab. Not retired while it is not zero.
   mutable std::atomic<uint32_t> regions{0};
   bool mappable() const { return why_not.empty(); }
+  // Memory of cudaMalloc: within the process, all GPUs with peer access can access its address.
+  bool plain() const { return record.chunks.front().kind == ChunkKind::kCudaIpc; }
 };
 
 class GpuExports {

@@ -310,7 +310,7 @@ TEST_F(CudaGpuTest, PinnedMemoryIsRegisteredOncePerProcess) {
     DoneWord word{reinterpret_cast<std::atomic<uint64_t>*>(memory->data() + 8192),
                   (*one)->device(memory->data() + 8192)};
     Stream stream = *gpu->take_stream();
-    ASSERT_TRUE(is_ok(gpu->copy(stream, 0, 0, 0, nullptr, word.device, 9)));
+    ASSERT_TRUE(is_ok(gpu->write_word(stream, word.device, 9)));
     EXPECT_TRUE(eventually([&] { return word.host->load() == 9; }));
     gpu->give_stream(stream);
   }
@@ -416,7 +416,7 @@ TEST_F(CudaResetTest, PinnedMemoryIsRegisteredAnew) {
   EXPECT_EQ(fake.now().host_registrations, before + 1) << "the new one stays";
   Stream stream = *gpu->take_stream();
   const DevicePtr word = (*two)->device(memory->data());
-  ASSERT_TRUE(is_ok(gpu->copy(stream, 0, 0, 0, nullptr, word, 9)));
+  ASSERT_TRUE(is_ok(gpu->write_word(stream, word, 9)));
   auto* host = reinterpret_cast<std::atomic<uint64_t>*>(memory->data());
   EXPECT_TRUE(eventually([&] { return host->load() == 9; }));
   gpu->give_stream(stream);

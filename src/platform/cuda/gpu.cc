@@ -265,6 +265,10 @@ Status Gpu::copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Eve
   return {};
 }
 
+Status Gpu::write_word(Stream stream, DevicePtr word, uint64_t value) {
+  return copy(stream, 0, 0, 0, nullptr, word, value);
+}
+
 oh::Result<Event> Gpu::event_behind(Stream stream, bool ask) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());

@@ -80,6 +80,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // may have been enqueued.
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
+  // The stream writes `value` to the word after its current work.
+  Status write_word(Stream stream, DevicePtr word, uint64_t value);
   // An identifier of the stream, unique for the life of the process. Handles are not unique: the
   // handle of the per-thread default stream names another stream in each thread, and the driver
   // reuses handles of destroyed streams. None if the driver does not support it.
