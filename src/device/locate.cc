@@ -86,8 +86,7 @@ Status find_export(const cuda::Gpu& gpu, LocalBuffer* buffer) {
 }
 
 Status check_device(const cuda::Gpu& gpu, const GpuExport& exported) {
-  bool plain = exported.record.chunks.front().kind == ChunkKind::kCudaIpc;
-  if (exported.device == gpu.facts().ordinal || plain) return {};
+  if (exported.device == gpu.facts().ordinal || exported.plain()) return {};
   return error(
       OH_ERR_NOT_VIABLE,
       "the memory is on cuda:%d and not from cudaMalloc, the endpoint is on cuda:%d: use an "
@@ -102,8 +101,7 @@ bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length) {
   Result<std::shared_ptr<const GpuExport>> exported =
       GpuExports::instance().find(gpu.driver(), data, length);
   if (!exported.ok()) return false;
-  const bool plain = (*exported)->record.chunks.front().kind == ChunkKind::kCudaIpc;
-  return facts->device == gpu.facts().ordinal || (plain && gpu.reach(facts->device));
+  return facts->device == gpu.facts().ordinal || ((*exported)->plain() && gpu.reach(facts->device));
 }
 
 Status wait_for_pending(After* after, Deadline deadline, const char* what) {

@@ -47,7 +47,7 @@ Status StreamGates::enqueue(StreamGate* gate, cuda::Stream stream) {
   gate->last.store(status.ok() ? StreamGate::kPassed : StreamGate::kOpen);
   OH_RETURN_IF_ERROR(status);
   // If this fails, the word is leaked: the host never learns that the stream has passed.
-  return gpu->copy(stream, 0, 0, 0, nullptr, word, StreamGate::kPassed);
+  return gpu->write_word(stream, word, StreamGate::kPassed);
 }
 
 Status StreamGates::enqueue(const std::shared_ptr<cuda::Gpu>& gpu, cuda::Stream stream,
@@ -64,7 +64,7 @@ Status StreamGates::enqueue(const std::shared_ptr<cuda::Gpu>& gpu, cuda::Stream 
   gate->open();
   gate->last.store(StreamGate::kPassed);
   // If this fails, the word is leaked and the segment is kept, as above.
-  return gpu->copy(stream, 0, 0, 0, nullptr, passed, StreamGate::kPassed);
+  return gpu->write_word(stream, passed, StreamGate::kPassed);
 }
 
 void StreamGates::leave(std::shared_ptr<PinnedSegment> segment) {

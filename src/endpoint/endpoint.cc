@@ -105,10 +105,13 @@ void Endpoint::close() {
   requests_.close();
   // deregister() must still find peers that are inside a one-sided operation.
   for (auto all = peers(); const std::shared_ptr<Peer>& peer : *all) memory_->link_closed(peer);
+  // Without the lock: the end of a link may wait for its kernels.
+  auto gone = std::make_shared<const Peers>();
   {
     MutexLock list(peers_mutex_);
-    peers_ = std::make_shared<const Peers>();
+    peers_.swap(gone);
   }
+  gone.reset();
   incoming_.clear();
   segments_.close();
   // Release the imports and gates that the peers held.

@@ -171,7 +171,7 @@ Result<RemoteTarget> EndpointMemory::attach(Peer& peer, ByteView bytes, Deadline
   }
   if (target.on_device && peer.within_process()) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
-    target.plain = exported && (exported->record.chunks.front().kind == ChunkKind::kCudaIpc ||
+    target.plain = exported && (exported->plain() ||
                                 (endpoint_.device().gpu() &&
                                  exported->device == endpoint_.device().gpu()->facts().ordinal));
   }

@@ -95,7 +95,7 @@ struct ProxyOp {
   uint64_t data;
   uint64_t bytes;
   uint64_t size_from;
-  uint64_t size_to;
+  uint64_t size_to;  // gets the size received, or the previous value; 0 if the operation fails
   uint64_t timeout_ns;
   ProxyPlace place;  // of kMoveQueue
   uint32_t index;    // of the queue
@@ -197,7 +197,12 @@ ONEHOP_PROTOCOL void run_proxy(const ProxyOp& op, G& group) {
     if (patience.fault == OH_LANE_TIMEOUT) A::store_release(&queue->gave_up, patience.fault);
   }
   number = group.share(number);
-  if (number == kNoTicket) return;
+  if (number == kNoTicket) {
+    if (op.size_to != 0 && group.leads()) {
+      A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), 0);
+    }
+    return;
+  }
   const uint64_t place = number % kTickets;
   uint8_t* payload = reinterpret_cast<uint8_t*>(op.payload + place * kProxySmall);
   uint8_t* data = reinterpret_cast<uint8_t*>(op.data);

@@ -61,7 +61,12 @@ bool LaunchEvent::is_complete(cuda::Event event) const {
 }
 
 bool LaunchTurn::is_through() const {
-  const std::shared_ptr<LaunchEvent> last = event();
+  std::shared_ptr<LaunchEvent> last;
+  {
+    const std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn) return false;
+    last = event();
+  }
   return !last || last->is_over();
 }
 
@@ -83,18 +88,16 @@ void LaunchTurn::launched(const LaunchStream& stream, const std::shared_ptr<Laun
 
 std::shared_ptr<LaunchEvent> Launches::event_of(const LaunchStream& stream) const {
   MutexLock lock(mutex_);
-  for (const Last& last : all_) {
-    if (last.is_of(stream)) return last.event;
+  for (auto last = all_.rbegin(); last != all_.rend(); ++last) {
+    if (last->is_of(stream)) return last->event;
   }
   return nullptr;
 }
 
 void Launches::add(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event) {
   MutexLock lock(mutex_);
-  for (Last& last : all_) {
-    if (!last.is_of(stream)) continue;
-    last.event = event;
-    return;
+  for (auto last = all_.rbegin(); last != all_.rend(); ++last) {
+    if (last->event == event) return;  // recorded again: it is behind this launch, too
   }
   all_.push_back({stream.id, event});
   if (all_.size() < many_) return;

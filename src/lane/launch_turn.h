@@ -62,7 +62,8 @@ struct LaunchStream {
 
 class LaunchTurn {
  public:
-  // Whether the last launch has ended on the device.
+  // Whether the last launch has ended on the device. False while a thread holds the turn: its
+  // launch may have no event yet.
   bool is_through() const;
 
  private:
@@ -72,17 +73,20 @@ class LaunchTurn {
   std::shared_ptr<LaunchEvent> event() const;
   void launched(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event);
 
-  std::mutex turn_;  // taken before mutex_
+  mutable std::mutex turn_;  // taken before mutex_
   mutable Mutex mutex_;
   std::optional<uint64_t> last_ OH_GUARDED_BY(mutex_);  // id of the last launch's stream
   std::shared_ptr<LaunchEvent> event_ OH_GUARDED_BY(mutex_);
 };
 
-// The last launch without a turn on each stream, until it has ended.
+// Events behind the launches without a turn, until they have ended. Threads that launch on one
+// stream may add their events in another order than they recorded them, so an event never replaces
+// another one.
 class Launches {
  public:
-  // Null: there is none.
+  // The event that was added last for the stream. Null: there is none.
   std::shared_ptr<LaunchEvent> event_of(const LaunchStream& stream) const;
+  // Call after `event` was recorded on `stream`.
   void add(const LaunchStream& stream, const std::shared_ptr<LaunchEvent>& event);
   bool are_over() const;
 
@@ -95,8 +99,8 @@ class Launches {
   };
 
   mutable Mutex mutex_;
-  std::vector<Last> all_ OH_GUARDED_BY(mutex_);
-  size_t many_ OH_GUARDED_BY(mutex_) = kFew;  // at this size ended launches are dropped
+  std::vector<Last> all_ OH_GUARDED_BY(mutex_);  // in the order of add()
+  size_t many_ OH_GUARDED_BY(mutex_) = kFew;     // at this size ended launches are dropped
 };
 
 // The turns that a launch on a stream holds. All launches lock turns in the same order.

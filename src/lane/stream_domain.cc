@@ -26,12 +26,13 @@ void StreamDomain::proxy_ended() {
 
 void StreamDomain::retain(std::shared_ptr<void> used) {
   MutexLock lock(mutex_);
-  retained_.push_back(std::move(used));
+  if (!released_) retained_.push_back(std::move(used));
 }
 
 void StreamDomain::release() {
   std::vector<std::shared_ptr<void>> retained;  // destroyed without the lock
   MutexLock lock(mutex_);
+  released_ = true;
   retained.swap(retained_);
 }
 

@@ -39,7 +39,8 @@ class StreamDomain {
   // The number of proxies. The progress thread polls their tickets.
   const std::atomic<uint32_t>& proxies() const { return proxies_; }
 
-  // Holds `used` until release(): graphs and copies in flight may still use it.
+  // Holds `used` until release(), since graphs and copies in flight may still use it; after
+  // release() drops it at once.
   void retain(std::shared_ptr<void> used);
   // Call when the endpoint is closed.
   void release();
@@ -48,6 +49,7 @@ class StreamDomain {
   const Options options_;
   std::atomic<uint32_t> proxies_{0};
   Mutex mutex_;
+  bool released_ OH_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<void>> retained_ OH_GUARDED_BY(mutex_);
 };
 

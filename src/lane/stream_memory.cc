@@ -87,8 +87,7 @@ uint32_t StreamMemory::publish(const std::shared_ptr<const GpuExport>& exported)
   Lanes* theirs = held ? partner_->lanes() : nullptr;
   if (!theirs) return 0;
   const cuda::Device there = partner_->gpu_->facts().ordinal;
-  const bool plain = exported->record.chunks.front().kind == ChunkKind::kCudaIpc;
-  if (exported->device != there && !plain) return 0;
+  if (exported->device != there && !exported->plain()) return 0;
   theirs->imports().add({exported->number, exported->record.length, exported->record.base},
                         nullptr);
   return exported->number;
@@ -129,9 +128,12 @@ bool StreamMemory::drop_held() {
 
 void StreamMemory::give_up() {
   (void)drop_held();
-  MutexLock lock(mutex_);
-  for (std::shared_ptr<Held>& held : held_) owners_.domain().retain(std::move(held));
-  held_.clear();
+  std::vector<std::shared_ptr<Held>> left;  // given up without the lock
+  {
+    MutexLock lock(mutex_);
+    left.swap(held_);
+  }
+  for (std::shared_ptr<Held>& held : left) owners_.domain().retain(std::move(held));
 }
 
 }  // namespace oh

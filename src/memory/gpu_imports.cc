@@ -64,7 +64,7 @@ Result<std::shared_ptr<ImportedBlock>> GpuImports::open(const std::shared_ptr<cu
                                                         const Id& owner, uint32_t number,
                                                         const ExportRecord& record,
                                                         std::vector<UniqueFd> fds) {
-  const Key key{owner, number, &gpu->driver(), gpu->facts().ordinal};
+  const Key key{owner, number, gpu.get()};
   // Declared before the lock, so that they are released after it: a block's destructor takes it.
   std::shared_ptr<ImportedBlock> first;
   {

@@ -195,6 +195,7 @@ Result<GpuMapping> map_gpu_record(const std::shared_ptr<cuda::Gpu>& gpu, const E
 }
 
 void unmap_gpu(GpuMapping mapping) {
+  if (mapping.gpu->is_lost()) return;
   const Driver& driver = mapping.gpu->driver();
   cuda::Enter enter(*mapping.gpu);
   if (!enter.status().ok()) return;

@@ -55,6 +55,8 @@ struct GpuExport {
   // Registered regions in this memory; 1 for a slab. Not retired while it is not zero.
   mutable std::atomic<uint32_t> regions{0};
   bool mappable() const { return why_not.empty(); }
+  // Memory of cudaMalloc: within the process, all GPUs with peer access can access its address.
+  bool plain() const { return record.chunks.front().kind == ChunkKind::kCudaIpc; }
 };
 
 class GpuExports {
@@ -99,7 +101,7 @@ struct GpuMapping {
   cuda::MemoryPool pool = nullptr;
 };
 
-// Device memory of other processes, mapped once per device, owner and number. When the last
+// Device memory of other processes, mapped once per Gpu, owner and number. When the last
 // reference is released the mapping is queued for close_unused(): closing takes hundreds of
 // microseconds and may block.
 class GpuImports {
@@ -119,7 +121,7 @@ class GpuImports {
 
  private:
   friend struct ImportedGpuBlock;
-  using Key = std::tuple<Id, uint32_t, const cuda::Driver*, cuda::Device>;
+  using Key = std::tuple<Id, uint32_t, const cuda::Gpu*>;
   std::shared_ptr<ImportedBlock> known_locked(const Key& key) const OH_REQUIRES(mutex_);
   void discard(GpuMapping mapping);
 

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
+#include "base/fault.h"
 #include "stream/proxy/proxy_calls.h"
 
 namespace oh {
@@ -120,11 +122,30 @@ HeldTurns turns_of(const std::vector<PendingOp>& run, cuda::Gpu& gpu) {
   return HeldTurns(std::move(turns), std::move(apart), gpu, run.front().stream);
 }
 
+bool waits_for_reset(const PendingOp& one) {
+  return of_lane(one.op) && !one.capturing && one.peer->stream().is_resetting(one.op.lane.lane);
+}
+
+// Takes the turns of a launch. No lane of it is being reset while they are held: a reset that
+// begins now waits until the launch has ended (LaunchTurn::is_through()).
+Status take_turns(const std::vector<PendingOp>& run, cuda::Gpu& gpu,
+                  std::optional<HeldTurns>* turns) {
+  OH_FAULT_POINT("stream.turns");
+  turns->emplace(turns_of(run, gpu));
+  while (std::any_of(run.begin(), run.end(), waits_for_reset)) {
+    turns->reset();
+    for (const PendingOp& one : run) OH_RETURN_IF_ERROR(wait_for_reset(one));
+    turns->emplace(turns_of(run, gpu));
+  }
+  return {};
+}
+
 Status launch_by_kernels(std::vector<PendingOp>& run) {
   PendingOp& front = run.front();
   cuda::Gpu& gpu = *front.endpoint->device().gpu();
-  HeldTurns turns = turns_of(run, gpu);
-  OH_RETURN_IF_ERROR(turns.follow());
+  std::optional<HeldTurns> turns;
+  OH_RETURN_IF_ERROR(take_turns(run, gpu, &turns));
+  OH_RETURN_IF_ERROR(turns->follow());
   const Layout layout = lay_out(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();
   Status status = run.size() == 1 ? launch_one(run, with.one, layout)
@@ -136,15 +157,15 @@ Status launch_by_kernels(std::vector<PendingOp>& run) {
     StreamLink& stream = one.peer->stream();
     one.capturing ? stream.lanes().keep() : stream.counts().count(one.op);
   }
-  return turns.launched();
+  return turns->launched();
 }
 
 }  // namespace
 
 Status wait_for_reset(const PendingOp& one) {
+  if (!waits_for_reset(one)) return {};
   StreamLink& stream = one.peer->stream();
   const uint32_t lane = one.op.lane.lane;
-  if (!of_lane(one.op) || one.capturing || !stream.is_resetting(lane)) return {};
   auto over = [&] { return !stream.is_resetting(lane) || !one.peer->usable().ok(); };
   if (!one.endpoint->requests().wait_for(over, one.peer.get(), WaitKind::kConnect, 0,
                                          one.deadline)) {

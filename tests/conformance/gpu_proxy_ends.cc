@@ -327,6 +327,48 @@ TEST_P(GpuProxyEnds, ALinkGivesBackWhatItHad) {
   run_apart(GetParam(), both, both);
 }
 
+// The graph outlives the link. The host answers no ticket any more, so one replay more than there
+// are places finds none free.
+TEST_P(GpuProxyEnds, AnAtomicOperationAfterTheLinkFindsZero) {
+  constexpr int kPlaces = 4;
+  run_streams(
+      GetParam(),
+      [](Side& side, StreamSide& here) {
+        Buffer found = side.buffer(sizeof(uint64_t));
+        auto* before = reinterpret_cast<uint64_t*>(found.data());
+        void* graph = nullptr;
+        {
+          onehop::RemoteRegion remote = side.peer().attach(side.hear());
+          onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
+          graph = capture_graph(here.stream(), [&] {
+            onehop::check(oh_peer_stream_fetch_add(side.peer().get(), here.stream(), remote.get(),
+                                                   0, 1, before));
+          });
+        }
+        side.sync();
+        side.drop_peer();
+        for (int replay = 0; replay <= kPlaces; ++replay) {
+          uint64_t word = 77;
+          write_device(before, &word, sizeof(word));
+          launch_graph(graph, here.stream());
+          here.finish();
+          read_device(&word, before, sizeof(word));
+          EXPECT_EQ(word, 0u) << "replay " << replay;
+        }
+        destroy_graph(graph);
+        side.sync();
+      },
+      [](Side& side, StreamSide&) {
+        uint64_t word = 1;
+        onehop::Region region = side.endpoint().register_memory(&word, sizeof(word));
+        side.tell(region.descriptor());
+        onehop::check(oh_peer_warmup(side.peer().get(), kPatience));
+        side.sync();
+        side.sync();
+        EXPECT_EQ(word, 1u);
+      });
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuProxyEnds, ::testing::ValuesIn(apart_by_proxy()), name_of);
 
 }  // namespace

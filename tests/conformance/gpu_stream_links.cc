@@ -116,6 +116,50 @@ TEST(GpuHeldStream, APartOfABatchUnderWayOutlivesTheLink) {
       });
 }
 
+// Captured calls keep the lanes and the peer's mapped memory beyond the link, but not beyond the
+// close of the endpoint, which also ends the link.
+TEST(GpuHeldStream, AClosedEndpointKeepsNothingForGraphs) {
+  auto both = [](Side& side) {
+    use_device(side.kind().driver, side.kind().device[side.number()]);
+    FakeCudaCounts before{};
+    for (int round = 0; round < 2; ++round) {
+      if (round == 1) before = Open::settled().driver;  // with the process's permanent resources
+      side.connect();
+      void* stream = make_stream();
+      {
+        constexpr size_t kSize = 70'000;
+        Buffer buffer = side.buffer(kSize);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), kSize);
+        side.tell(region.descriptor());
+        onehop::RemoteRegion remote = side.peer().attach(side.hear());
+        onehop::check(warm_up(side));
+        oh_peer* peer = side.peer().get();
+        destroy_graph(capture_graph(stream, [&] {
+          onehop::check(oh_peer_stream_send(peer, stream, buffer.data(), kSize, nullptr));
+          onehop::check(oh_peer_stream_put(peer, stream, buffer.data(), remote.get(), 0, kSize));
+        }));
+        side.sync();
+      }
+      destroy_stream(stream);
+      side.sync();
+      side.release_peer();
+      oh_endpoint_close(side.endpoint().get());
+      const auto is_back = [&] {
+        const FakeCudaCounts now = Open::now().driver;
+        return now.allocations == before.allocations && now.imports == before.imports;
+      };
+      if (round == 1) {
+        EXPECT_TRUE(eventually(is_back)) << Open::now().text();
+      }
+      side.disconnect();
+      side.sync();
+    }
+  };
+  const LinkKind kind = between_gpus(MemoryKind::kMalloc);
+  run_apart(kind, both, both);
+  run_apart(without_ipc(kind), both, both);
+}
+
 // Its allocation stays mapped for the other region.
 TEST(GpuStreamLinks, ARegionThatIsDeregisteredIsRefused) {
   constexpr size_t kHalf = 4096;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A lane that is being reset: nothing is lost silently, and other lanes are not disturbed.
+#include <atomic>
+#include <functional>
 #include <thread>
 
+#include "base/fault.h"
 #include "conformance/gpu_stream.h"
 #include "onehop/detail/lane.h"
 
@@ -57,6 +60,73 @@ TEST(GpuHeldStream, CallsWaitForTheEndOfAReset) {
         side.hear_number();
         fake_driver().release_all();
         // In the old epoch or in the new one: it is reported, or it gets the message.
+        oh_status status = OH_OK;
+        do {
+          here.recv(buffer, 1'000);
+          here.finish();
+          status = error_of(side);
+        } while (status == OH_ERR_CANCELLED);
+        EXPECT_EQ(status, OH_OK);
+        EXPECT_TRUE(buffer.holds(7, 1'000));
+        here.end();
+      });
+}
+
+// The state of the lane's send half, in device memory.
+uint64_t sender_state(Side& side, uint32_t lane) {
+  namespace detail = onehop::detail;
+  oh_lane_handle handle;
+  onehop::check(oh_peer_device_handle(side.peer().get(), lane, &handle));
+  const uint64_t at =
+      handle.mine + offsetof(detail::LaneMemory, tx) + offsetof(detail::LaneHalf, state);
+  uint64_t state = 0;
+  read_device(&state, reinterpret_cast<void*>(at), sizeof(state));
+  return state;
+}
+
+// Runs `work` once, when a call is about to take the turns of its launch.
+std::function<void()>& before_turns() {
+  static std::function<void()> work;
+  return work;
+}
+void on_fault_point(const char* point) {
+  if (std::string(point) != "stream.turns" || !before_turns()) return;
+  std::exchange(before_turns(), nullptr)();
+}
+
+// The reset begins after the call has seen that there is none. Side 1 holds all work of its device,
+// so the reset cannot end before side 0's call waits for it.
+TEST(GpuHeldStream, ACallWaitsForAResetThatOvertakesIt) {
+  run_apart(
+      between_gpus(MemoryKind::kMalloc),
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(1'000);
+        buffer.fill(7);
+        onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+        side.sync();
+        before_turns() = [&] {
+          EXPECT_EQ(oh_peer_reset_lane(side.peer().get(), 0, kShort), OH_ERR_TIMEOUT);
+          EXPECT_TRUE(
+              eventually([&] { return (sender_state(side, 0) & onehop::detail::kFailed) != 0; }));
+          side.tell_number(1);
+        };
+        oh::g_fault_hook = on_fault_point;
+        here.send(buffer, 1'000);
+        oh::g_fault_hook = nullptr;
+        here.finish();
+        EXPECT_EQ(error_of(side), OH_OK) << oh_error_text();
+        here.end();
+      },
+      [](Side& side) {
+        StreamSide here(side);
+        Buffer buffer = side.buffer(1'000);
+        buffer.poison();
+        onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+        fake_driver().hold_all();
+        side.sync();
+        side.hear_number();
+        fake_driver().release_all();
         oh_status status = OH_OK;
         do {
           here.recv(buffer, 1'000);

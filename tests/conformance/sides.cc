@@ -132,6 +132,8 @@ void Side::drop_peer() {
   peer_.reset();
 }
 
+void Side::release_peer() { peer_.reset(); }
+
 std::string name_of(const ::testing::TestParamInfo<LinkKind>& test) { return test.param.name; }
 
 // Checked in a process of its own.

@@ -120,6 +120,8 @@ class Side {
   void disconnect_endpoint_first();
   // Closes the link; the endpoint stays open.
   void drop_peer();
+  // Releases the peer's handle; the link stays open.
+  void release_peer();
 
  private:
   const LinkKind& kind_;

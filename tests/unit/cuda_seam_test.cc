@@ -314,7 +314,7 @@ TEST_F(CudaGpuTest, PinnedMemoryIsRegisteredOncePerProcess) {
     DoneWord word{reinterpret_cast<std::atomic<uint64_t>*>(memory->data() + 8192),
                   (*one)->device(memory->data() + 8192)};
     Stream stream = *gpu->take_stream();
-    ASSERT_TRUE(is_ok(gpu->copy(stream, 0, 0, 0, nullptr, word.device, 9)));
+    ASSERT_TRUE(is_ok(gpu->write_word(stream, word.device, 9)));
     EXPECT_TRUE(eventually([&] { return word.host->load() == 9; }));
     gpu->give_stream(stream);
   }
@@ -363,6 +363,94 @@ TEST_F(CudaGpuTest, FailuresOfACopyAreStatuses) {
   EXPECT_TRUE(fails_with(gpu->loss(), OH_ERR_DEVICE, "start a new process"));
   gpu->give_stream(stream);
   free(memory);
+}
+
+// An extra release and retain of the primary context stand for cudaDeviceReset(), which destroys
+// the context and keeps its number of references.
+class CudaResetTest : public CudaGpuTest {
+ protected:
+  void reset_device(int ordinal) {
+    ASSERT_EQ(fake.driver->primary_release(ordinal), kSuccess);
+    Context context = nullptr;
+    ASSERT_EQ(fake.driver->primary_retain(&context, ordinal), kSuccess);
+  }
+  std::shared_ptr<Gpu> open_again(int ordinal) {
+    Result<std::shared_ptr<Gpu>> opened = Gpu::open(*fake.driver, ordinal);
+    EXPECT_TRUE(is_ok(opened));
+    return opened.ok() ? *opened : nullptr;
+  }
+};
+
+TEST_F(CudaResetTest, ADeviceThatWasResetIsOpenedAnew) {
+  for (bool met : {true, false}) {
+    reset_device(0);
+    if (met) {
+      EXPECT_TRUE(fails_with(gpu->allocate(8), OH_ERR_CLOSED, "cuCtxPushCurrent_v2"));
+    }
+    const std::shared_ptr<Gpu> next = open_again(0);
+    ASSERT_TRUE(next);
+    EXPECT_NE(next, gpu);
+    EXPECT_TRUE(gpu->is_lost());
+    EXPECT_EQ(open_again(0), next);
+    const uint64_t freed = calls("cuStreamDestroy_v2") + calls("cuMemHostUnregister");
+    const size_t retained = fake.now().contexts;
+    gpu = next;
+    EXPECT_EQ(fake.now().contexts, retained - 1) << "its reference alone";
+    EXPECT_EQ(calls("cuStreamDestroy_v2") + calls("cuMemHostUnregister"), freed);
+    Result<Stream> stream = gpu->take_stream();
+    ASSERT_TRUE(is_ok(stream));
+    EXPECT_TRUE(*gpu->is_idle(*stream));
+    gpu->give_stream(*stream);
+  }
+}
+
+TEST_F(CudaResetTest, PinnedMemoryIsRegisteredAnew) {
+  Result<Mapping> memory = Mapping::anonymous(4096);
+  ASSERT_TRUE(is_ok(memory));
+  Result<std::shared_ptr<Pinned>> one = Pinned::of(gpu, memory->data(), 4096);
+  ASSERT_TRUE(is_ok(one));
+  reset_device(0);
+  gpu = open_again(0);
+  ASSERT_TRUE(gpu);
+  const size_t before = fake.now().host_registrations;
+  Result<std::shared_ptr<Pinned>> two = Pinned::of(gpu, memory->data(), 4096);
+  ASSERT_TRUE(is_ok(two));
+  EXPECT_NE(*one, *two);
+  one = Status();
+  EXPECT_EQ(fake.now().host_registrations, before + 1) << "the new one stays";
+  Stream stream = *gpu->take_stream();
+  const DevicePtr word = (*two)->device(memory->data());
+  ASSERT_TRUE(is_ok(gpu->write_word(stream, word, 9)));
+  auto* host = reinterpret_cast<std::atomic<uint64_t>*>(memory->data());
+  EXPECT_TRUE(eventually([&] { return host->load() == 9; }));
+  gpu->give_stream(stream);
+  two = Status();
+  EXPECT_EQ(fake.now().host_registrations, before);
+}
+
+TEST_F(CudaResetTest, PeerAccessIsEnabledAnew) {
+  std::shared_ptr<Gpu> peer = open_again(1);
+  ASSERT_TRUE(peer);
+  EXPECT_TRUE(gpu->reach(1));
+  reset_device(1);
+  peer = open_again(1);
+  ASSERT_TRUE(peer);
+  const uint64_t enabled = calls("cuCtxEnablePeerAccess");
+  EXPECT_TRUE(gpu->reach(1));
+  EXPECT_EQ(calls("cuCtxEnablePeerAccess"), enabled + 1);
+}
+
+// The driver may give the same addresses again: what a lost context had is not freed.
+TEST_F(CudaResetTest, MemoryOfALostContextIsNotFreed) {
+  Result<DevicePtr> memory = gpu->allocate(4096);
+  ASSERT_TRUE(is_ok(memory));
+  Stream stream = *gpu->take_stream();
+  ASSERT_EQ(fake.fail("cuStreamQuery", 1, kContextIsDestroyed), 0);
+  EXPECT_TRUE(fails_with(gpu->is_idle(stream), OH_ERR_CLOSED));
+  const uint64_t freed = calls("cuMemFree_v2");
+  gpu->free(*memory);
+  EXPECT_EQ(calls("cuMemFree_v2"), freed);
+  gpu->give_stream(stream);
 }
 
 }  // namespace

@@ -116,6 +116,41 @@ TEST_F(GpuImportTest, ManyThreadsShareOneMapping) {
   drop(vmm);
 }
 
+// A mapping is gone with its context. The extra release and retain stand for cudaDeviceReset().
+TEST_F(GpuImportTest, ADeviceThatWasResetMapsAnew) {
+  GpuImports& imports = GpuImports::instance();
+  Vmm vmm = make_vmm(1, 1);
+  const std::shared_ptr<const GpuExport> there = exported(vmm.address, vmm.reserved);
+  ASSERT_TRUE(there);
+  const auto open = [&] {
+    std::vector<UniqueFd> fds;
+    for (const UniqueFd& fd : there->fds) fds.emplace_back(dup(fd.get()));
+    return imports.open(gpu, Id{3}, there->number, there->record, std::move(fds));
+  };
+  Result<std::shared_ptr<ImportedBlock>> one = open();
+  ASSERT_TRUE(is_ok(one));
+  ASSERT_EQ(fake.driver->primary_release(0), kSuccess);
+  Context context = nullptr;
+  ASSERT_EQ(fake.driver->primary_retain(&context, 0), kSuccess);
+  Result<std::shared_ptr<Gpu>> next = Gpu::open(*fake.driver, 0);
+  ASSERT_TRUE(is_ok(next));
+  gpu = *next;
+  Result<std::shared_ptr<ImportedBlock>> two = open();
+  ASSERT_TRUE(is_ok(two));
+  EXPECT_NE(*one, *two);
+  {
+    // Reserved addresses belong to no context.
+    Enter enter(*gpu);
+    const auto lost = reinterpret_cast<DevicePtr>((*one)->local_base);
+    EXPECT_EQ(fake.driver->vmm_unmap(lost, there->record.length), kSuccess);
+    EXPECT_EQ(fake.driver->vmm_unreserve(lost, there->record.length), kSuccess);
+  }
+  one = Status();
+  two = Status();
+  EXPECT_EQ(imports.close_unused(), 2u);
+  drop(vmm);
+}
+
 // The child's part of check_in_child().
 TEST_F(GpuImportTest, DISABLED_ChildImports) {
   const char* text = getenv(unit::kChildText);

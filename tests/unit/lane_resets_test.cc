@@ -127,6 +127,28 @@ TEST_F(LaneResetsTest, AHalfThatIsHeldIsTakenOnceTheGpuHasBeenIdle) {
   free(memory);
 }
 
+// Between the launch and the record of its event only the held turn tells of the kernel.
+TEST_F(LaneResetsTest, AResetWaitsForALaunchThatHasNoEventYet) {
+  ASSERT_TRUE(eventually([&] {
+    Result<bool> open = one_->lanes->is_open();
+    return open.ok() && *open;
+  }));
+  const cuda::Stream stream = *gpu->take_stream();
+  {
+    HeldTurns turns({&one_->lanes->turn(kLane, LaneSide::kSend)}, {}, *gpu, stream);
+    ASSERT_TRUE(is_ok(turns.follow()));
+    const uint64_t before = calls("cuLaunchKernelEx");
+    one_->resets.reset(kLane, 0);
+    EXPECT_TRUE(eventually([&] {
+      return calls("cuLaunchKernelEx") > before + 20 || one_->resets.count(kLane) > 0;
+    })) << "each round launches the step again";
+    EXPECT_EQ(one_->resets.count(kLane), 0u);
+    EXPECT_TRUE(is_ok(turns.launched()));
+  }
+  EXPECT_TRUE(eventually([&] { return has_count(*one_, 1) && has_count(*other_, 1); }));
+  gpu->give_stream(stream);
+}
+
 TEST_F(LaneResetsTest, NothingIsResetOnceTheLinkIsOver) {
   for (Side* side : {&*one_, &*other_}) side->resets.stop();
   one_->resets.reset(kLane, 0);

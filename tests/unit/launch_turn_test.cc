@@ -202,6 +202,53 @@ TEST_F(LaunchTurnTest, LaunchesOfStreamsThatAreGoneAreForgotten) {
   EXPECT_TRUE(apart.are_over());
 }
 
+// Two threads launch on one stream; the one that launched first adds its event last.
+TEST_F(LaunchTurnTest, AnEarlierEventDoesNotReplaceALaterOne) {
+  const cuda::Stream made = make_stream();
+  const LaunchStream stream{made, gpu->stream_id(made)};
+  Result<cuda::DoneWord> word = gpu->take_word();
+  ASSERT_TRUE(is_ok(word));
+  {
+    Launches apart;
+    Result<std::shared_ptr<LaunchEvent>> earlier = LaunchEvent::take(*gpu);
+    Result<std::shared_ptr<LaunchEvent>> later = LaunchEvent::take(*gpu);
+    ASSERT_TRUE(is_ok(earlier));
+    ASSERT_TRUE(is_ok(later));
+    ASSERT_TRUE(is_ok((*earlier)->record(stream.handle)));
+    ASSERT_TRUE(is_ok(gpu->wait_word(stream.handle, word->device, 1)));
+    ASSERT_TRUE(is_ok((*later)->record(stream.handle)));
+    apart.add(stream, *later);
+    apart.add(stream, *earlier);
+    ASSERT_TRUE(unit::eventually([&] { return (*earlier)->is_over(); }));
+    EXPECT_FALSE(apart.are_over());
+    word->host->store(1, std::memory_order_release);
+    ASSERT_TRUE(finish(stream.handle));
+    EXPECT_TRUE(apart.are_over());
+  }
+  gpu->give_word(*word);
+  destroy(stream.handle);
+}
+
+// Launches that take turns and launches that take none alternate, so none can reuse an event.
+TEST_F(LaunchTurnTest, EventsOfAStreamThatHaveCompletedAreForgotten) {
+  constexpr uint64_t kMany = 300;
+  const cuda::Stream one = make_stream();
+  Launches apart;
+  const uint64_t made = calls("cuEventCreate");
+  for (uint64_t i = 0; i < kMany; ++i) {
+    {
+      HeldTurns turns({&*turn}, {&apart}, *gpu, one);
+      ASSERT_TRUE(is_ok(turns.follow()));
+      ASSERT_TRUE(is_ok(turns.launched()));
+    }
+    launch_apart(&apart, one);
+    ASSERT_TRUE(finish(one));
+  }
+  EXPECT_LE(calls("cuEventCreate") - made, kMany / 10);
+  EXPECT_TRUE(apart.are_over());
+  destroy(one);
+}
+
 // A stream that continues without a turn leaves its event to the half that it used.
 TEST_F(LaunchTurnTest, AHalfDoesNotWaitForLaterLaunchesWithoutTurns) {
   const cuda::Stream one = make_stream();

@@ -82,10 +82,18 @@ oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, Device ordinal)
   // Held while the context is created (up to 200 ms). Only threads that open a device wait for it.
   std::lock_guard lock(opened->mutex);
   std::weak_ptr<Gpu>& known = opened->by_device[{&driver, ordinal}];
-  if (std::shared_ptr<Gpu> gpu = known.lock()) return gpu;
+  const std::shared_ptr<Gpu> before = known.lock();
+  // Entering the context detects a device reset that no other call has met.
+  if (before) (void)Enter(*before).status().ok();
+  if (before && !before->is_lost()) return before;
   std::shared_ptr<Gpu> gpu(new Gpu);
   OH_RETURN_IF_ERROR(gpu->start(driver, ordinal));
   known = gpu;
+  if (!before) return gpu;
+  for (const auto& [place, one] : opened->by_device) {
+    const std::shared_ptr<Gpu> other = place.first == &driver ? one.lock() : nullptr;
+    if (other) other->forget_reach(ordinal);
+  }
   return gpu;
 }
 
@@ -117,10 +125,9 @@ Status Gpu::start(const Driver& driver, Device ordinal) {
 
 Gpu::~Gpu() {
   if (!context_ || !driver_->usable().ok()) return;
-  {
+  if (!is_lost()) {
     Enter enter(*this);
-    // If the driver is shutting down or the context is lost, these calls fail and nothing needs to
-    // be freed.
+    // If the driver is shutting down, these calls fail and nothing needs to be freed.
     if (enter.status().ok()) {
       kernels_.unload();
       MutexLock lock(mutex_);
@@ -129,6 +136,7 @@ Gpu::~Gpu() {
       for (auto& page : pages_) driver_->host_unregister(page->memory.data());
     }
   }
+  // A device reset releases no references: each retain needs its release after one, too.
   driver_->primary_release(facts_.ordinal);
 }
 
@@ -161,9 +169,10 @@ void Gpu::give_stream(Stream stream) {
       return;
     }
   }
+  count_objects(-1);
+  if (is_lost()) return;
   Enter enter(*this);
   if (enter.status().ok()) driver_->stream_destroy(stream);
-  count_objects(-1);
 }
 
 oh::Result<Event> Gpu::take_event() {
@@ -254,6 +263,10 @@ Status Gpu::copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Eve
   // Default flags: the copy becomes visible before the word.
   if (word) OH_GPU_TRY(stream_write64, stream, word, value, kStreamWriteDefault);
   return {};
+}
+
+Status Gpu::write_word(Stream stream, DevicePtr word, uint64_t value) {
+  return copy(stream, 0, 0, 0, nullptr, word, value);
 }
 
 oh::Result<Event> Gpu::event_behind(Stream stream, bool ask) {
@@ -395,6 +408,7 @@ oh::Result<DevicePtr> Gpu::allocate(uint64_t size) {
 }
 
 void Gpu::free(DevicePtr memory) {
+  if (is_lost()) return;
   Enter enter(*this);
   if (enter.status().ok()) driver_->memory_free(memory);
 }
@@ -413,6 +427,11 @@ bool Gpu::reach(Device other) {
     reached_.emplace_back(other, answer == Reach::kYes);
   }
   return answer == Reach::kYes;
+}
+
+void Gpu::forget_reach(Device other) {
+  MutexLock lock(mutex_);
+  std::erase_if(reached_, [other](const auto& answer) { return answer.first == other; });
 }
 
 Gpu::Reach Gpu::ask_reach(Device other) {

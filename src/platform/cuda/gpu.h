@@ -2,7 +2,8 @@
 //
 // Gpu: one device of this process (device.h) with its primary context, and onehop's resources on
 // it: streams, events, done words and kernels (kernels.h). The last reference to the Gpu releases
-// them all.
+// them all. When the context is lost nothing is released: the driver has released everything with
+// the context, and may use the same handles and addresses in the next context of the device.
 //
 // Threading: any thread. Calls to the driver enter the device's context themselves. No driver call
 // is made under an onehop lock on which another thread may spin.
@@ -53,7 +54,8 @@ struct DoneWord {
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
  public:
-  // One object per device and process. Retains the primary context. `name`: as for device_named().
+  // One object per device and process; another one once its context is lost. Retains the primary
+  // context. `name`: as for device_named().
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, const std::string& name);
   static oh::Result<std::shared_ptr<Gpu>> open(const Driver& driver, Device ordinal);
   ~Gpu();
@@ -78,6 +80,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // may have been enqueued.
   Status copy(Stream stream, DevicePtr to, DevicePtr from, uint64_t size, Event after,
               DevicePtr word, uint64_t value);
+  // The stream writes `value` to the word after its current work.
+  Status write_word(Stream stream, DevicePtr word, uint64_t value);
   // An identifier of the stream, unique for the life of the process. Handles are not unique: the
   // handle of the per-thread default stream names another stream in each thread, and the driver
   // reuses handles of destroyed streams. None if the driver does not support it.
@@ -148,6 +152,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   Status add_words();
   enum class Reach { kYes, kNo, kNotYet };
   Reach ask_reach(Device other);
+  // Peer access to the other device's next context is not enabled yet.
+  void forget_reach(Device other);
   struct WordPage;
 
   const Driver* driver_ = nullptr;

@@ -39,7 +39,8 @@ oh::Result<std::shared_ptr<Pinned>> Pinned::of(const std::shared_ptr<Gpu>& gpu, 
   MutexLock lock(all.mutex);
   auto entry = all.by_base.find({&gpu->driver(), rounded});
   if (entry != all.by_base.end()) known = entry->second.lock();
-  if (known && known->size_ >= to - from) return known;
+  // A registration is gone with the context that made it.
+  if (known && !known->gpu_->is_lost() && known->size_ >= to - from) return known;
   OH_RETURN_IF_ERROR(pinned->start(gpu, rounded, to - from));
   all.by_base[{&gpu->driver(), rounded}] = pinned;
   return pinned;
@@ -81,9 +82,10 @@ void Pinned::stop() {
   auto entry = all.by_base.find({&driver, base_});
   if (entry != all.by_base.end() && entry->second.expired()) all.by_base.erase(entry);
   if (!ours_) return;
+  gpu_->count_objects(-1);
+  if (gpu_->is_lost()) return;
   Enter enter(*gpu_);
   if (enter.status().ok()) driver.host_unregister(base_);
-  gpu_->count_objects(-1);
 }
 
 }  // namespace oh::cuda
