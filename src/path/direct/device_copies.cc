@@ -28,9 +28,7 @@ uint32_t DeviceCopies::memory_of(const Request& request) const {
 
 // The kind as the peer sees it: whether it can map the memory or, within the process, address it.
 MemoryKind DeviceCopies::kind_of(const GpuExport& exported) const {
-  const bool open = link_.path == OH_PATH_LOCAL
-                        ? exported.record.chunks.front().kind == ChunkKind::kCudaIpc
-                        : exported.mappable();
+  const bool open = link_.path == OH_PATH_LOCAL ? exported.plain() : exported.mappable();
   return open ? MemoryKind::kDevice : MemoryKind::kDevicePrivate;
 }
 
