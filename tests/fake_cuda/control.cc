@@ -33,7 +33,7 @@ int set_held(void* handle, bool held) {
   StreamState* stream = find_stream(world, handle);
   if (stream == nullptr) return -1;
   stream->held = held;
-  world.changed.notify_all();
+  wake_stalled(world);
   return 0;
 }
 
@@ -41,7 +41,7 @@ void set_all_held(bool held) {
   World& world = World::instance();
   std::lock_guard<std::mutex> lock(world.mutex);
   world.hold_all = held;
-  world.changed.notify_all();
+  wake_stalled(world);
 }
 
 // Accesses live memory, also across adjacent VMM mappings.

@@ -40,9 +40,15 @@ void run(const std::shared_ptr<StreamState>& stream) {
   std::unique_lock<std::mutex> lock(world.mutex);
   for (;;) {
     const bool stands = stream->held || world.hold_all;
-    if (stream->queue.empty() || stands || !is_due(stream->queue.front())) {
-      if (stream->closed && stream->queue.empty()) return;
-      world.changed.wait(lock);
+    if (stream->queue.empty()) {
+      if (stream->closed) return;
+      stream->wake.wait(lock);
+      continue;
+    }
+    if (stands || !is_due(stream->queue.front())) {
+      world.stalled.push_back(stream.get());
+      stream->wake.wait(lock);
+      std::erase(world.stalled, stream.get());
       continue;
     }
     Operation operation = std::move(stream->queue.front());
@@ -54,6 +60,7 @@ void run(const std::shared_ptr<StreamState>& stream) {
       ++operation.graph->done;
     }
     ++stream->done;
+    wake_stalled(world);
     world.changed.notify_all();
   }
 }
@@ -97,7 +104,7 @@ Code submit(World& world, const std::shared_ptr<StreamState>& stream, Operation 
   stream->queue.push_back(std::move(operation));
   ++stream->submitted;
   if (!stream->started) start(stream);
-  world.changed.notify_all();
+  stream->wake.notify_one();
   return kSuccess;
 }
 
@@ -123,7 +130,11 @@ void close_stream(StreamState& stream) {
   stream.closed = true;
   stream.held = false;
   if (stream.capture != nullptr) stream.capture->invalid = true;
-  World::instance().changed.notify_all();
+  stream.wake.notify_one();
+}
+
+void wake_stalled(const World& world) {
+  for (StreamState* stream : world.stalled) stream->wake.notify_one();
 }
 
 std::shared_ptr<StreamState> default_stream(World& world,

@@ -6,6 +6,7 @@
 // as do those of a graph, or on threads that it starts (graphs.h).
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 
@@ -34,7 +35,8 @@ struct StreamState {
   std::deque<Operation> queue;
   uint64_t submitted = 0;  // operations
   uint64_t done = 0;
-  bool started = false;  // the worker thread exists
+  bool started = false;          // the worker thread exists
+  std::condition_variable wake;  // notified when the worker may have something to do
   bool held = false;
   bool closed = false;  // the worker exits when the queue is empty
   std::shared_ptr<Capture> capture;
@@ -49,6 +51,8 @@ void perform(std::unique_lock<std::mutex>& lock, ContextState& context, const Op
 void wait_for(std::unique_lock<std::mutex>& lock, const StreamState& stream, uint64_t ticket);
 // Queued operations still run.
 void close_stream(StreamState& stream);
+// Lets the workers look again whose next operation could not start.
+void wake_stalled(const World& world);
 // The legacy default stream of the context, or that of the calling thread.
 std::shared_ptr<StreamState> default_stream(World& world,
                                             const std::shared_ptr<ContextState>& context,

@@ -3,8 +3,9 @@
 // World: the driver's state in this process: contexts, memory, streams, events, pools, by handle.
 //
 // Threading: World::mutex guards everything, except where a member says otherwise. `changed` is
-// notified after every change that a thread may wait for. The world is never destroyed: workers and
-// exit handlers may still use it when the process ends.
+// notified after every change that a call may wait for; each stream's worker has a condition of its
+// own. The world is never destroyed: workers and exit handlers may still use it when the process
+// ends.
 #pragma once
 
 #include <atomic>
@@ -133,7 +134,8 @@ struct World {
   std::condition_variable changed;
   bool initialised = false;
   bool hold_all = false;
-  uint64_t next_handle = 0x10000;  // never reused, except for streams
+  std::vector<StreamState*> stalled;  // whose worker waits, with operations in the queue
+  uint64_t next_handle = 0x10000;     // never reused, except for streams
   uint64_t next_buffer_id = 1;
   uint64_t next_capture_id = 1;
   uint64_t next_stream_id = 1;  // never reused
