@@ -185,13 +185,22 @@ TEST_P(GpuStreamAtomics, ThoseOfTheHostAreAtomicTowardsThem) {
     EXPECT_EQ(std::ranges::adjacent_find(all), all.end()) << "one was told a number twice";
     side.sync();
     EXPECT_EQ(word_at(shown, 5), 8u);
-    region.deregister(20s);
     side.sync();
-    uint64_t before = 0;
-    EXPECT_EQ(
-        oh_peer_fetch_add(side.peer().get(), remote.get(), 40, 1, OH_TIMEOUT_DEFAULT, &before),
-        OH_ERR_RETIRED)
-        << oh_error_text();
+    region.deregister(20s);
+    {
+      const Buffer gone = std::move(shown);
+    }
+    side.sync();
+    // Before its mapping has gone here, and after that.
+    for (int i = 0; i < 100; ++i) {
+      uint64_t before = 0;
+      ASSERT_EQ(
+          oh_peer_fetch_add(side.peer().get(), remote.get(), 40, 1, OH_TIMEOUT_DEFAULT, &before),
+          OH_ERR_RETIRED)
+          << oh_error_text();
+      std::this_thread::sleep_for(100us);
+    }
+    side.sync();
     here.end();
   });
 }
