@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import onehop
 from onehop import Endpoint, Region
 from onehop.addresses import bytes_at
+from onehop.deadline import Deadline, Timeout
 from onehop.nixl.descs import Array, nixlRegDList
 from onehop.nixl.enums import nixl_mem_t
 from onehop.nixl.errors import (
@@ -102,7 +103,7 @@ class Memory:
         """Set the timeout, in seconds, of deregistering; None: ONEHOP_TIMEOUT."""
         self._name = name
         self._inbox = inbox
-        self._within = {} if timeout is None else {"timeout": timeout}
+        self._timeout: Timeout = ... if timeout is None else timeout
         # No call waits for a peer while it holds this.
         self._lock = threading.RLock()
         self._registrations: dict[_Key, Registration] = {}
@@ -250,12 +251,25 @@ class Memory:
                 self._changed()
 
     def retire(self, registrations: list[Registration]) -> None:
-        """Refuse peers, and wait until none is inside; may be called again after an error."""
+        """Refuse peers everywhere, and wait until none is inside; raise the first error.
+
+        May be called again after an error.
+        """
+        deadline = Deadline(self._timeout)
+        first: Exception | None = None
         for one in registrations:
             one.retired = True
-            if one.region is not None:
-                with translated(f"deregister {_text(one.key)}"), unless_closed():
-                    one.region.deregister(**self._within)
+            try:
+                if one.region is not None:
+                    with translated(f"deregister {_text(one.key)}"), unless_closed():
+                        one.region.deregister(timeout=deadline.left)
+            except Exception as failure:
+                first = first or failure
+        if first is not None:
+            try:
+                raise first
+            finally:
+                del first  # its traceback refers to this frame
         for one in registrations:
             one.former = None  # it was among them
 

@@ -34,6 +34,7 @@ def raised(call):
 
 def at_once(two):
     made = two.transfer()
+    until(lambda: two.a._core.remote("B").calls.idle, "the link")
     two.b.deregister_memory(two.theirs.reg)
     with pytest.raises(nixlNotFoundError):
         two.a.transfer(made)
@@ -42,6 +43,7 @@ def at_once(two):
 
 def in_flight(two):
     made = two.transfer(count=16, length=1 << 16)
+    until(lambda: two.a._core.remote("B").calls.idle, "the link")
     assert two.a.transfer(made) == "PROC"
     two.b.deregister_memory(two.theirs.reg)
     with pytest.raises(nixlNotFoundError):
