@@ -404,6 +404,16 @@ TEST_F(CudaResetTest, ADeviceThatWasResetIsOpenedAnew) {
   }
 }
 
+TEST_F(CudaResetTest, ItIsOpenedAnewWhereTheLostContextIsCurrent) {
+  ASSERT_EQ(fake.driver->context_push(gpu->context()), kSuccess);
+  reset_device(0);
+  const std::shared_ptr<Gpu> next = open_again(0);
+  EXPECT_NE(next, gpu);
+  Context lost = nullptr;
+  EXPECT_EQ(fake.driver->context_pop(&lost), kSuccess);
+  gpu = next;
+}
+
 TEST_F(CudaResetTest, PinnedMemoryIsRegisteredAnew) {
   Result<Mapping> memory = Mapping::anonymous(4096);
   ASSERT_TRUE(is_ok(memory));
@@ -431,13 +441,15 @@ TEST_F(CudaResetTest, PinnedMemoryIsRegisteredAnew) {
 TEST_F(CudaResetTest, PeerAccessIsEnabledAnew) {
   std::shared_ptr<Gpu> peer = open_again(1);
   ASSERT_TRUE(peer);
-  EXPECT_TRUE(gpu->reach(1));
-  reset_device(1);
-  peer = open_again(1);
-  ASSERT_TRUE(peer);
-  const uint64_t enabled = calls("cuCtxEnablePeerAccess");
-  EXPECT_TRUE(gpu->reach(1));
-  EXPECT_EQ(calls("cuCtxEnablePeerAccess"), enabled + 1);
+  for (bool held : {true, false}) {
+    EXPECT_TRUE(gpu->reach(1));
+    held ? reset_device(1) : peer.reset();
+    peer = open_again(1);
+    ASSERT_TRUE(peer);
+    const uint64_t enabled = calls("cuCtxEnablePeerAccess");
+    EXPECT_TRUE(gpu->reach(1));
+    EXPECT_EQ(calls("cuCtxEnablePeerAccess"), enabled + 1);
+  }
 }
 
 // The driver may give the same addresses again: what a lost context had is not freed.

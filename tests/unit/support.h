@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -103,12 +104,17 @@ oh_status open_in_child_while_loading(Open open) {
   TempDir folder;
   const std::string pipe = folder.path() + "/library.so";
   EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  std::thread loading([&] { EXPECT_FALSE(open(pipe).ok()); });
+  std::atomic<bool> over{false};
+  std::thread loading([&] {
+    EXPECT_FALSE(open(pipe).ok());
+    over = true;
+  });
   // The writer's open() succeeds once the loader has opened the file, whose bytes never come.
   int writer = -1;
-  while ((writer = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0) {
+  while (!over && (writer = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0) {
     std::this_thread::yield();
   }
+  EXPECT_GE(writer, 0) << "the library was not loaded";
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);

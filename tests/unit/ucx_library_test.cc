@@ -44,8 +44,11 @@ TEST(UcxLibrary, WhatIsNoUcxIsRefused) {
   EXPECT_EXIT(refuse(), ::testing::ExitedWithCode(0), "ucp_get_version");
 }
 
+// In a process that has not loaded UCX for another test.
 TEST(UcxLibrary, AChildForkedWhileAnotherThreadOpensItGetsAStatus) {
-  EXPECT_EQ(unit::open_in_child_while_loading(Library::open), OH_ERR_FORKED);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto open = [] { _exit(-unit::open_in_child_while_loading(Library::open)); };
+  EXPECT_EXIT(open(), ::testing::ExitedWithCode(-OH_ERR_FORKED), "");
 }
 
 TEST(UcxLibrary, TheEnvironmentIsAsBeforeWhenItHasBeenOpened) {

@@ -158,10 +158,12 @@ Status initialise(Driver& driver) {
 }
 
 Status forked(const std::string& name) {
-  return error(OH_ERR_FORKED,
-               "the CUDA driver %s was opened before fork() and does not work in the child: start "
-               "the process by spawn or exec, or fork before the first endpoint",
-               name.c_str());
+  return error(
+      OH_ERR_FORKED,
+      "the CUDA driver was opened, or was being opened, before fork(), and %s does not work "
+      "in the child: start the process by spawn or exec, or fork before the first "
+      "endpoint",
+      name.c_str());
 }
 
 }  // namespace

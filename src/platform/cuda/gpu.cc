@@ -79,19 +79,28 @@ oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, Device ordinal)
   };
   static Opened* const opened = new Opened;
   OH_RETURN_IF_ERROR(driver.usable());
-  // Held while the context is created (up to 200 ms). Only threads that open a device wait for it.
-  std::lock_guard lock(opened->mutex);
-  std::weak_ptr<Gpu>& known = opened->by_device[{&driver, ordinal}];
-  const std::shared_ptr<Gpu> before = known.lock();
-  // Entering the context detects a device reset that no other call has met.
-  if (before) (void)Enter(*before).status().ok();
-  if (before && !before->is_lost()) return before;
-  std::shared_ptr<Gpu> gpu(new Gpu);
-  OH_RETURN_IF_ERROR(gpu->start(driver, ordinal));
-  known = gpu;
-  if (!before) return gpu;
-  for (const auto& [place, one] : opened->by_device) {
-    const std::shared_ptr<Gpu> other = place.first == &driver ? one.lock() : nullptr;
+  std::shared_ptr<Gpu> gpu;
+  std::vector<std::shared_ptr<Gpu>> others;  // released without the lock
+  {
+    // Held while the context is created (up to 200 ms). Only threads that open a device wait for
+    // it.
+    std::lock_guard lock(opened->mutex);
+    std::weak_ptr<Gpu>& known = opened->by_device[{&driver, ordinal}];
+    const std::shared_ptr<Gpu> before = known.lock();
+    // Detects a device reset that no other call has met.
+    if (before) before->ask_for_loss();
+    if (before && !before->is_lost()) return before;
+    gpu.reset(new Gpu);
+    OH_RETURN_IF_ERROR(gpu->start(driver, ordinal));
+    known = gpu;
+    for (const auto& [place, one] : opened->by_device) {
+      std::shared_ptr<Gpu> other = place.first == &driver ? one.lock() : nullptr;
+      if (other) others.push_back(std::move(other));
+    }
+    others.push_back(before);
+  }
+  // Their peer access was to an earlier context of the device.
+  for (const std::shared_ptr<Gpu>& other : others) {
     if (other) other->forget_reach(ordinal);
   }
   return gpu;

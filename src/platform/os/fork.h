@@ -42,8 +42,9 @@ auto& of_this_process(Make make) {
   return *found->value;
 }
 
-// Remembers which process uses a library that a child of fork() cannot use. A child finds it
-// without a lock, which a thread of the parent may hold.
+// Remembers which process uses a library that a child of fork() cannot use. A child reads it
+// without a lock, which a thread of the parent may hold. If the parent was about to open the
+// library, the child never learns whether that failed.
 class ForkMark {
  public:
   // Whether a process that this one was forked from uses the library, or was about to.

@@ -141,8 +141,8 @@ Result<const Library*> Library::open(const std::string& wanted) {
   }
   if (mark.is_of_parent()) {
     return error(OH_ERR_FORKED,
-                 "UCX was opened before fork() and does not work in the child: start the process "
-                 "by spawn or exec, or fork before the first endpoint");
+                 "UCX was opened, or was being opened, before fork(), and does not work in the "
+                 "child: start the process by spawn or exec, or fork before the first endpoint");
   }
   Opened& opened = of_this_process([] { return new Opened; });
   std::lock_guard lock(opened.mutex);
