@@ -14,14 +14,13 @@ Result<MappedRegion> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarg
   } else if (target.on_device && (mapped.import = target.import.lock())) {
     mapped.base = reinterpret_cast<uint64_t>(mapped.import->translate(target.base, target.length));
   }
-  // First: memory that is free again is not mapped either.
-  OH_RETURN_IF_ERROR(peer.operations().one_sided().still_registered(target));
   if (mapped.base == 0) {
     return error(OH_ERR_NOT_VIABLE,
                  "the region of %s is not mapped on this GPU: use oh_peer_put or oh_peer_get, "
                  "which find another way",
                  peer.link().name.c_str());
   }
+  OH_RETURN_IF_ERROR(peer.operations().one_sided().still_registered(target));
   return mapped;
 }
 

@@ -30,6 +30,8 @@ Result<MappedRegion> map_for_atomics(Endpoint& endpoint, Peer& peer, const Remot
   } else {
     mapped = map_region(endpoint, peer, target);
     if (mapped.status().code() == OH_ERR_RETIRED) return mapped;
+    // Memory that was freed behind the region's end is not mapped any more.
+    if (!mapped.ok()) OH_RETURN_IF_ERROR(peer.operations().one_sided().still_registered(target));
     why = mapped.ok() ? target.why_no_atomics
                       : "it is not mapped on this GPU, as memory of cudaMalloc or VMM would be";
   }
