@@ -200,10 +200,12 @@ TEST_P(Background, CancellingStopsBetweenSlices) {
           EXPECT_TRUE(one->buffer_released());
         }
         out.fill(9);
+        side.sync();
         side.peer().notify(last, 20s);
         side.sync();
       },
       owner([](Side& side, Buffer& buffer, onehop::Region&) {
+        side.sync();  // until then this side makes no progress: within a process it would copy, too
         EXPECT_EQ(side.endpoint().wait_notification(20s).second, onehop::Bytes{'l'});
         const onehop::Bytes bytes = buffer.bytes();
         const onehop::Bytes expected = pattern(1, kSize);
