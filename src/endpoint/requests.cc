@@ -160,7 +160,7 @@ void Requests::finish(Request* request, const Status& status) {
   request->done.store(1, std::memory_order_release);
   if (gates) OH_FAULT_POINT("request.opens_gates");
   StreamGate::open_all(gates);
-  // Always announce: no lock is held here, so arm() may run concurrently.
+  // Always announce: arm() may run concurrently.
   completions_.armed().announce();
   completions_.listed().announce();
   full_fence();  // store of `done` before the load of sleepers; pairs with Doorbell::sleep()

@@ -30,7 +30,7 @@ struct Doorbell {
   void ring() {
     if (sleepers.load(std::memory_order_seq_cst) != 0) ring_always();
   }
-  // Wakes a thread that has announced its sleep or is about to, whatever it checks.
+  // Rings even if no sleeper has announced itself: for a change that found_work() does not see.
   void ring_always() {
     rings.fetch_add(1, std::memory_order_seq_cst);
     os().futex_wake(reinterpret_cast<uint32_t*>(&rings));

@@ -51,7 +51,7 @@ void perform(std::unique_lock<std::mutex>& lock, ContextState& context, const Op
 void wait_for(std::unique_lock<std::mutex>& lock, const StreamState& stream, uint64_t ticket);
 // Queued operations still run.
 void close_stream(StreamState& stream);
-// Lets the workers look again whose next operation could not start.
+// Wakes the workers whose next operation could not start.
 void wake_stalled(const World& world);
 // The legacy default stream of the context, or that of the calling thread.
 std::shared_ptr<StreamState> default_stream(World& world,

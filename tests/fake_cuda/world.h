@@ -134,7 +134,7 @@ struct World {
   std::condition_variable changed;
   bool initialised = false;
   bool hold_all = false;
-  std::vector<StreamState*> stalled;  // whose worker waits, with operations in the queue
+  std::vector<StreamState*> stalled;  // with queued operations that cannot start yet
   uint64_t next_handle = 0x10000;     // never reused, except for streams
   uint64_t next_buffer_id = 1;
   uint64_t next_capture_id = 1;

@@ -268,7 +268,6 @@ TEST_F(DeviceCopiesTest, AFailureToEnqueueEndsTheTransfer) {
   EXPECT_FALSE(claimer_->transfer.engine_copies);
 }
 
-// A lost context writes no word: its engine's copies end all the same.
 // The process survives it: chunks have a size.
 TEST_F(DeviceCopiesTest, ATransferThatStopsWhileAFaultyPeerResetsItsMode) {
   for (int turn = 0; turn < 200; ++turn) {
@@ -288,6 +287,7 @@ TEST_F(DeviceCopiesTest, ATransferThatStopsWhileAFaultyPeerResetsItsMode) {
   }
 }
 
+// A lost context writes no word: its engine's copies end all the same.
 TEST_F(DeviceCopiesTest, ALostDeviceEndsWhatItsEngineHad) {
   place(*owner_, to_, /*on_device=*/true);
   place(*claimer_, from_, /*on_device=*/true);

@@ -47,7 +47,7 @@ TEST_F(FramesPathTest, AGetEndsWithItsLastByte) {
   EXPECT_TRUE(initiator_.ended_with(OH_OK));
 }
 
-// Then it is too late to cancel it.
+// A put or get that has begun cannot be cancelled.
 TEST_F(FramesPathTest, APutHasBegunWithItsFirstFrameAndAGetWithItsFirstByte) {
   prepare(OpKind::kPut);
   EXPECT_FALSE(initiator_.path.has_begun(operation_));

@@ -98,7 +98,7 @@ TEST_F(ReceiverTest, AnUnexpectedMessageWaitsForItsReceive) {
   EXPECT_FALSE(receiver_.probe(1));
 }
 
-// By a probe, for example.
+// A thread may sleep in a probe, without a receive.
 TEST_F(ReceiverTest, AnUnexpectedMessageWakesAThreadThatSleeps) {
   page_.doorbell().sleepers = 1;
   EXPECT_TRUE(is_ok(arrive(1, message_)));
