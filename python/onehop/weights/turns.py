@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from onehop._core import Status
 from onehop.deadline import Deadline
@@ -22,14 +22,12 @@ class Turn:
     Attributes:
         what: the call, for messages.
         lease: that the call holds.
-        moving: functions that wait for the parts in flight.
 
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.lease: Lease | None = None
-        self.moving: list[Callable[[], object]] = []
         # While the caller of an iteration has a part: the thread that took it.
         self.paused_by: int | None = None
 
