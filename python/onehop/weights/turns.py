@@ -29,7 +29,7 @@ class Turn:
         self.what = what
         self.lease: Lease | None = None
         # While the caller of an iteration has a part: the thread that took it.
-        self.paused_by: int | None = None
+        self.paused_by: threading.Thread | None = None
 
 
 class Turns:
@@ -55,7 +55,7 @@ class Turns:
                 self.refuse_if_closed()
                 if self._current is None:
                     break
-                if self._current.paused_by == threading.get_ident():
+                if self._current.paused_by is threading.current_thread():
                     msg = (
                         f"{what} of subscriber {self._name!r} between two parts of "
                         f"{self._current.what}: first advance that to its end, or close() it"
@@ -90,7 +90,7 @@ class Turns:
         EndpointError with Status.CLOSED: after last().
         """
         with self._changed:
-            turn.paused_by = threading.get_ident()
+            turn.paused_by = threading.current_thread()
             self._changed.notify_all()
         try:
             yield

@@ -110,6 +110,26 @@ def test_a_call_waits_for_others_until_its_deadline(made, trainer):
     assert subscriber.pull(timeout=5).version == 2
 
 
+def test_an_iteration_is_not_that_of_a_later_thread(made, trainer):
+    """The operating system gives threads the idents of those that have ended."""
+    engine = made(Parts, trainer)
+    parts = engine.subscriber.pull_parts()
+    failures = []
+
+    def wait():
+        try:
+            engine.subscriber.wait_version(1, 0.01)
+        except onehop.Error as failure:
+            failures.append(failure)
+
+    for call in [lambda: next(parts)] + [wait] * 10:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    assert [type(failure) for failure in failures] == [onehop.TimeoutError] * 10
+    assert list(parts) == [1, 2, 3]
+
+
 class HeldAhead:
     """An iteration whose second part is held while the caller has the first one."""
 
