@@ -192,8 +192,8 @@ class Subscriber:
             raise InvalidArgument(Status.INVALID, f"{msg}: give as many numbers")
         deadline = self._deadline()
         with self._turns.take("want()", deadline):
-            self._wants.append(Want(name, found, at, int(part)))
             self._forget(deadline)
+            self._wants.append(Want(name, found, at, int(part)))
 
     def prepare(self) -> Plan:
         """Decide which publisher sends what, connect to them, and prepare the batches.
@@ -216,7 +216,7 @@ class Subscriber:
             plan = self._assigned()
             try:
                 links = {table.publisher: self._link(table, deadline) for table in plan.tables}
-                plan.prepare(links, self._local_memory(), self._regions, deadline)
+                plan.prepare(links, self._local_memory(deadline), self._regions, deadline)
             except Gone as gone:
                 plan.close()
                 self._lost.update(gone.names)
@@ -243,8 +243,9 @@ class Subscriber:
         with gone_if_ended(table.publisher):
             return self._hub.connect(table.address, deadline)
 
-    def _local_memory(self) -> Memory:
+    def _local_memory(self, deadline: Deadline) -> Memory:
         if self._memory is None:
+            self._forget(deadline)  # the regions that an earlier call left when it failed
             memory = gather([want.tensor for want in self._wants])
             for piece in memory.pieces:
                 self._regions.append(self._endpoint.register(piece))

@@ -511,3 +511,31 @@ def test_close_after_ctrl_c_in_a_pull(interrupted):
     go_on.set()
     closing.result()
     assert (engine.weights == 1).all()
+
+
+class Unreleased:
+    """A region that a stopped peer accesses when it is deregistered first."""
+
+    stopped = True
+
+    def deregister(self, timeout):
+        if self.stopped:
+            self.stopped = False
+            raise onehop.TimeoutError(onehop.Status.TIMEOUT, "a peer is stopped")
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_want_that_fails_has_no_effect(made, again):
+    trainer = made(Trainer)
+    trainer.publish(1)
+    engine = made(Engine, trainer)
+    subscriber = engine.subscriber
+    subscriber._regions.insert(0, Unreleased())
+    some = np.zeros(8, np.int64)
+    with pytest.raises(onehop.TimeoutError, match="a peer is stopped"):
+        subscriber.want("w", some, start=[8])
+    if again:
+        subscriber.want("w", some, start=[8])
+    assert subscriber.pull().bytes == 512 + 64 * again
+    assert (engine.weights == 1).all()
+    assert (some == again).all()
