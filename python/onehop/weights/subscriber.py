@@ -342,7 +342,12 @@ class Subscriber:
         default the pull waits for nothing.
         """
         self._turns.refuse_if_closed()
-        return Pulling(self._background.submit(_outcome, self.pull, version, timeout, after))
+        try:
+            outcome = self._background.submit(_outcome, self.pull, version, timeout, after)
+        except RuntimeError:  # close() may have stopped the thread since
+            self._turns.refuse_if_closed()
+            raise
+        return Pulling(outcome)
 
     def pull_parts(
         self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM

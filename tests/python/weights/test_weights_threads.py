@@ -130,6 +130,20 @@ def test_an_iteration_is_not_that_of_a_later_thread(made, trainer):
     assert list(parts) == [1, 2, 3]
 
 
+def test_ipull_beside_close(made, trainer):
+    engine = made(Engine, trainer)
+    turns = engine.subscriber._turns
+
+    def refuse_if_closed():
+        del turns.refuse_if_closed
+        engine.subscriber.close()
+
+    turns.refuse_if_closed = refuse_if_closed
+    with pytest.raises(onehop.EndpointError, match="was closed: create another") as caught:
+        engine.subscriber.ipull()
+    assert caught.value.status == onehop.Status.CLOSED
+
+
 class HeldAhead:
     """An iteration whose second part is held while the caller has the first one."""
 
