@@ -22,7 +22,7 @@ from onehop import Endpoint, Peer, RemoteRegion, Request, Status
 from onehop.deadline import Deadline
 from onehop.errors import TimeoutError as OnehopTimeoutError
 
-__all__ = ["Handler", "Hub", "Kind", "Link", "Message"]
+__all__ = ["Handler", "Hub", "Kind", "Link", "Message", "may_wait", "never_wait"]
 
 _log = logging.getLogger("onehop.weights")
 
@@ -33,6 +33,19 @@ _WATCHED_SLOT = 62
 # The peer has room for the answers to all its questions: a send takes this long only if the peer is
 # stopped.
 _SEND_SECONDS = 1.0
+
+
+_thread = threading.local()
+
+
+def never_wait() -> None:
+    """Mark this thread as one that others wait for: it must not wait for operations itself."""
+    _thread.never_waits = True
+
+
+def may_wait() -> bool:
+    """Whether this thread may wait for operations. The garbage collector runs in any thread."""
+    return not getattr(_thread, "never_waits", False)
 
 
 class Kind(IntEnum):
@@ -217,6 +230,7 @@ class Hub:
                 ready.cancel()
 
     def _run(self) -> None:
+        never_wait()
         while not self._closed:
             try:
                 self._ready = ready = self.endpoint.notification_ready()

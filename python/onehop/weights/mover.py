@@ -15,6 +15,7 @@ from onehop.deadline import Deadline
 from onehop.devices import After
 from onehop.errors import OperationError
 from onehop.weights.errors import again
+from onehop.weights.hub import never_wait
 from onehop.weights.inquiry import Gone, gone_if_ended
 from onehop.weights.plan import Plan, Source
 
@@ -30,9 +31,9 @@ class Mover:
     def __init__(self, name: str) -> None:
         self._name = name
         self._copiers: ThreadPoolExecutor | None = None
-        # Operations whose end was not awaited, as after Ctrl-C: they may still write the tensors.
+        # They may still write the tensors: moves of copiers, and requests not awaited to their end.
         self._moving: list[Future[str]] = []
-        self._doubts: list[Request] = []
+        self._requests: set[Request] = set()
 
     def close(self) -> None:
         """Stop the threads."""
@@ -64,7 +65,7 @@ class Mover:
         """Return the threads that copy host memory. They are started on demand."""
         if self._copiers is None:
             count = min(os.cpu_count() or 1, _MOST_COPIERS)
-            self._copiers = ThreadPoolExecutor(count, "onehop-weights-copy")
+            self._copiers = ThreadPoolExecutor(count, "onehop-weights-copy", never_wait)
         return self._copiers
 
     def _posted(
@@ -82,40 +83,38 @@ class Mover:
 
     def _post(self, source: Source, part: int, after: After) -> list[Request]:
         requests: list[Request] = []
-        try:
-            for batch in source.batches[part]:
-                requests.append(batch.post(after=after))
-        except BaseException:
-            self._doubts.extend(requests)
-            raise
+        for batch in source.batches[part]:
+            requests.append(batch.post(after=after))
+            self._requests.add(requests[-1])
         return requests
 
     def _finish(self, requests: list[Request], deadline: Deadline) -> str:
-        try:
-            paths = [request.wait(deadline.left).path for request in requests]
-        except BaseException:
-            self._doubts.extend(requests)
-            raise
+        paths = [request.wait(deadline.left).path for request in requests]
+        self._requests.difference_update(requests)
         return paths[-1]
 
     def settle(self, deadline: Deadline) -> None:
-        """Wait until no operation of an earlier pull writes any more.
+        """Wait until no operation that was started writes any more. Threading: any thread.
 
         OperationError with Status.IN_DOUBT at the deadline.
         """
-        moving = wait(self._moving, deadline.left).not_done
-        self._moving = list(moving)
-        while self._doubts and not moving and not deadline.passed:
-            if self._doubts[-1].buffer_released:
-                self._doubts.pop()
-            else:
-                time.sleep(0.001)
-        if moving or self._doubts:
-            msg = (
-                f"a pull of subscriber {self._name!r}: an earlier one was not waited for to its "
-                "end, and may still write the tensors"
-            )
-            raise OperationError(Status.IN_DOUBT, msg)
+        wait(self._moving, deadline.left)
+        while self._writing():
+            if deadline.passed:
+                msg = (
+                    f"a pull of subscriber {self._name!r}: an earlier one was not waited for to "
+                    "its end, and may still write the tensors"
+                )
+                raise OperationError(Status.IN_DOUBT, msg)
+            time.sleep(0.001)
+
+    def _writing(self) -> bool:
+        """Whether an operation may still write. Forgets those that do not."""
+        self._moving = [move for move in self._moving if not move.done()]
+        if not self._moving:  # otherwise copiers may add requests
+            released = [one for one in tuple(self._requests) if one.buffer_released]
+            self._requests.difference_update(released)
+        return bool(self._moving or self._requests)
 
 
 def _fail(failure: onehop.Error) -> str:

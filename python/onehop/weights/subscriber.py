@@ -25,7 +25,7 @@ from onehop.errors import TimeoutError as OnehopTimeoutError
 from onehop.weights import table as tables_
 from onehop.weights.assign import Missing, Want, assign
 from onehop.weights.errors import PublisherLost, again
-from onehop.weights.hub import Hub, Kind, Link
+from onehop.weights.hub import Hub, Kind, Link, may_wait
 from onehop.weights.inquiry import Gone, Inquiries, Lease, Target, gone_if_ended
 from onehop.weights.mover import Mover
 from onehop.weights.plan import Plan
@@ -192,8 +192,8 @@ class Subscriber:
             raise InvalidArgument(Status.INVALID, f"{msg}: give as many numbers")
         deadline = self._deadline()
         with self._turns.take("want()", deadline):
-            self._wants.append(Want(name, found, at, int(part)))
             self._forget(deadline)
+            self._wants.append(Want(name, found, at, int(part)))
 
     def prepare(self) -> Plan:
         """Decide which publisher sends what, connect to them, and prepare the batches.
@@ -216,7 +216,7 @@ class Subscriber:
             plan = self._assigned()
             try:
                 links = {table.publisher: self._link(table, deadline) for table in plan.tables}
-                plan.prepare(links, self._local_memory(), self._regions, deadline)
+                plan.prepare(links, self._local_memory(deadline), self._regions, deadline)
             except Gone as gone:
                 plan.close()
                 self._lost.update(gone.names)
@@ -243,8 +243,9 @@ class Subscriber:
         with gone_if_ended(table.publisher):
             return self._hub.connect(table.address, deadline)
 
-    def _local_memory(self) -> Memory:
+    def _local_memory(self, deadline: Deadline) -> Memory:
         if self._memory is None:
+            self._forget(deadline)  # the regions that an earlier call left when it failed
             memory = gather([want.tensor for want in self._wants])
             for piece in memory.pieces:
                 self._regions.append(self._endpoint.register(piece))
@@ -341,7 +342,12 @@ class Subscriber:
         default the pull waits for nothing.
         """
         self._turns.refuse_if_closed()
-        return Pulling(self._background.submit(_outcome, self.pull, version, timeout, after))
+        try:
+            outcome = self._background.submit(_outcome, self.pull, version, timeout, after)
+        except RuntimeError:  # close() may have stopped the thread since
+            self._turns.refuse_if_closed()
+            raise
+        return Pulling(outcome)
 
     def pull_parts(
         self, version: int | None = None, timeout: Timeout = ..., after: After = CURRENT_STREAM
@@ -373,22 +379,21 @@ class Subscriber:
                 raise PublisherLost(f"{text}: pull again, from others", gone.names) from None
 
     def _each_part(self, turn: Turn, plan: Plan, after: After, deadline: Deadline) -> Iterator[int]:
-        parts, moving = plan.parts, turn.moving
+        parts = plan.parts
         try:
+            finish = self._mover.start(plan, parts[0], after, deadline)
             for number, part in enumerate(parts):
-                if not moving:
-                    moving.append(self._mover.start(plan, part, after, deadline))
-                moving.pop()()
+                finish()
                 if number + 1 < len(parts):
-                    following = self._mover.start(
-                        plan, parts[number + 1], after, deadline, ahead=True
-                    )
-                    moving.append(following)
+                    finish = self._mover.start(plan, parts[number + 1], after, deadline, ahead=True)
                 with self._turns.paused(turn):
                     yield part
         finally:
-            # The caller has stopped, or an error occurred: wait for the parts in flight.
-            _settle(turn)
+            # The caller has stopped, or an error occurred: wait for the part in flight. Where the
+            # collector ends the iteration in a thread that must not wait, the next call does.
+            if may_wait():
+                with contextlib.suppress(onehop.OperationError):
+                    self._mover.settle(deadline)
 
     @contextlib.contextmanager
     def _held(self, lease: Lease, deadline: Deadline) -> Iterator[None]:
@@ -417,15 +422,24 @@ class Subscriber:
         """Release everything, after a call of another thread has ended. May be called again.
 
         Such a call ends with EndpointError once its operations in flight have ended; so does an
-        iteration of pull_parts() that is between two parts, when it is advanced. TimeoutError:
-        operations are still in flight after the timeout of the subscriber; keep the tensors.
+        iteration of pull_parts() that is between two parts, when it is advanced. close() waits for
+        the operations of earlier pulls, too. TimeoutError: some are still in flight after the
+        timeout of the subscriber; keep the tensors, and call close() again.
         """
         deadline = self._deadline()
         self._inquiries.hub_ended()
         with self._turns.last("close()", deadline) as interrupted:
-            if interrupted is not None:
-                _settle(interrupted)
-                if interrupted.lease is not None:
+            try:
+                self._mover.settle(deadline)
+            except onehop.OperationError:
+                msg = (
+                    f"close() of subscriber {self.name!r} waited {deadline.seconds:g} s for "
+                    "operations in flight: keep the tensors, which they may still write, and call "
+                    "close() again"
+                )
+                raise OnehopTimeoutError(Status.TIMEOUT, msg) from None
+            finally:
+                if interrupted is not None and interrupted.lease is not None:
                     interrupted.lease.drop()
             self._forget(deadline)
             self._mover.close()
@@ -443,16 +457,6 @@ class Subscriber:
             f"<Subscriber {self.name!r}: {len(self._wants)} tensors of {len(self._tables)} "
             f"publishers, {len(self._lost)} of them gone>"
         )
-
-
-def _settle(turn: Turn) -> None:
-    """Wait for the parts in flight."""
-    # close() and the iteration may both come here.
-    with contextlib.suppress(IndexError):
-        while True:
-            finish = turn.moving.pop()
-            with contextlib.suppress(Gone, onehop.Error):
-                finish()
 
 
 def _targets(plan: Plan) -> list[Target]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from onehop._core import Status
 from onehop.deadline import Deadline
@@ -22,16 +22,14 @@ class Turn:
     Attributes:
         what: the call, for messages.
         lease: that the call holds.
-        moving: functions that wait for the parts in flight.
 
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.lease: Lease | None = None
-        self.moving: list[Callable[[], object]] = []
         # While the caller of an iteration has a part: the thread that took it.
-        self.paused_by: int | None = None
+        self.paused_by: threading.Thread | None = None
 
 
 class Turns:
@@ -57,7 +55,7 @@ class Turns:
                 self.refuse_if_closed()
                 if self._current is None:
                     break
-                if self._current.paused_by == threading.get_ident():
+                if self._current.paused_by is threading.current_thread():
                     msg = (
                         f"{what} of subscriber {self._name!r} between two parts of "
                         f"{self._current.what}: first advance that to its end, or close() it"
@@ -92,7 +90,7 @@ class Turns:
         EndpointError with Status.CLOSED: after last().
         """
         with self._changed:
-            turn.paused_by = threading.get_ident()
+            turn.paused_by = threading.current_thread()
             self._changed.notify_all()
         try:
             yield

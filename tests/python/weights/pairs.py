@@ -3,7 +3,7 @@
 
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 import numpy as np
 import onehop
@@ -86,6 +86,10 @@ class Begun:
     def done(self):
         """Whether it has ended."""
         return self._outcome.done()
+
+    def ends_within(self, seconds):
+        """Wait for its end. Return whether it came."""
+        return bool(wait([self._outcome], seconds).done)
 
     def result(self):
         """Return what the call returns, or raise its error."""

@@ -2,11 +2,15 @@
 """A subscriber that several threads use."""
 
 import gc
+import threading
 
 import numpy as np
 import onehop
 import pytest
 from onehop import InvalidArgument
+from onehop.deadline import Deadline
+from onehop.weights.hub import Kind
+from onehop.weights.inquiry import Target
 from pairs import Begun, Engine, Parts, Trainer, in_thread, until
 
 
@@ -104,3 +108,137 @@ def test_a_call_waits_for_others_until_its_deadline(made, trainer):
     trainer.publish(2)
     assert waiting.result() == 2
     assert subscriber.pull(timeout=5).version == 2
+
+
+def test_an_iteration_is_not_that_of_a_later_thread(made, trainer):
+    """The operating system gives threads the idents of those that have ended."""
+    engine = made(Parts, trainer)
+    parts = engine.subscriber.pull_parts()
+    failures = []
+
+    def wait():
+        try:
+            engine.subscriber.wait_version(1, 0.01)
+        except onehop.Error as failure:
+            failures.append(failure)
+
+    for call in [lambda: next(parts)] + [wait] * 10:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    assert [type(failure) for failure in failures] == [onehop.TimeoutError] * 10
+    assert list(parts) == [1, 2, 3]
+
+
+def test_ipull_beside_close(made, trainer):
+    engine = made(Engine, trainer)
+    turns = engine.subscriber._turns
+
+    def refuse_if_closed():
+        del turns.refuse_if_closed
+        engine.subscriber.close()
+
+    turns.refuse_if_closed = refuse_if_closed
+    with pytest.raises(onehop.EndpointError, match="was closed: create another") as caught:
+        engine.subscriber.ipull()
+    assert caught.value.status == onehop.Status.CLOSED
+
+
+class HeldAhead:
+    """An iteration whose second part is held while the caller has the first one."""
+
+    def __init__(self, engine, timeout=...) -> None:
+        self.engine, self._mover = engine, engine.subscriber._mover
+        self._original = self._mover._finish
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.in_copier = lambda: None
+        self.parts = engine.subscriber.pull_parts(timeout=timeout)
+        self._mover._finish = self._finish
+        assert next(self.parts) == 0
+        assert self.begun.wait(10)
+
+    def _finish(self, requests, deadline):
+        if threading.current_thread().name.startswith("onehop-weights-copy"):
+            self.begun.set()
+            assert self.go_on.wait(10)
+            self.in_copier()
+        return self._original(requests, deadline)
+
+    def collect(self):
+        """Let the garbage collector end the iteration in this thread."""
+        cycle = [self.parts]
+        cycle.append(cycle)
+        del self.parts, cycle
+        gc.collect()
+
+
+@pytest.fixture
+def held(made, trainer):
+    held = HeldAhead(made(Parts, trainer), timeout=None)
+    yield held
+    held.go_on.set()
+
+
+def test_close_ends_an_iteration_without_a_limit_at_its_own_deadline(held):
+    subscriber = held.engine.subscriber
+    subscriber._timeout = 0.05
+    with pytest.raises(onehop.TimeoutError, match="keep the tensors"):
+        in_thread(subscriber.close)
+    subscriber._timeout = 10
+    held.go_on.set()
+    in_thread(subscriber.close)
+    assert (held.engine.quarters[:2] == 1).all()
+
+
+def test_close_and_the_iteration_wait_for_the_part_in_flight(held):
+    subscriber = held.engine.subscriber
+    closing = Begun(subscriber.close)
+    until(lambda: subscriber._turns._current.what == "close()", "the turn of close()")
+    advancing = Begun(list, held.parts)
+    assert not advancing.ends_within(0.1)
+    assert not closing.done
+    held.go_on.set()
+    closing.result()
+    with pytest.raises(onehop.EndpointError, match="was closed"):
+        advancing.result()
+    assert (held.engine.quarters[:2] == 1).all()
+
+
+def test_the_collector_ends_an_iteration_in_a_thread_that_copies_it(held):
+    collected = threading.Event()
+
+    def collect():
+        held.in_copier = lambda: None
+        held.collect()
+        collected.set()
+
+    held.in_copier = collect
+    held.go_on.set()
+    assert collected.wait(10)
+    assert list(held.engine.subscriber.pull_parts()) == [0, 1, 2, 3]
+    assert (held.engine.quarters == 1).all()
+
+
+def test_the_collector_ends_an_iteration_in_the_thread_of_the_messages(held, trainer):
+    subscriber = held.engine.subscriber
+    collected = threading.Event()
+    inquiries, received = subscriber._inquiries, subscriber._inquiries.received
+
+    def collect(link, message):
+        del inquiries.received
+        held.collect()
+        collected.set()
+        received(link, message)
+
+    inquiries.received = collect
+    (source,) = subscriber._plan.sources
+    asked = Target("p", source.table.token, source.link)
+    number = inquiries.ask(asked, Kind.WAIT, 1)
+    inquiries.answers([number], Deadline(10), "a question")
+    assert collected.is_set()
+    assert not held.go_on.is_set()
+    # The next call waits for the part in flight.
+    with pytest.raises(onehop.OperationError, match="may still write the tensors"):
+        next(subscriber.pull_parts(timeout=0.05))
+    held.go_on.set()
+    assert list(subscriber.pull_parts()) == [0, 1, 2, 3]

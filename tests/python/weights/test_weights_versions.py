@@ -12,7 +12,7 @@ import onehop
 import pytest
 from onehop import InvalidArgument
 from onehop.weights import Publisher, PublisherLost, Subscriber, VersionChanged
-from pairs import Engine, Trainer, until
+from pairs import Begun, Engine, Trainer, until
 
 
 def test_read_only_arrays_are_published():
@@ -459,8 +459,9 @@ def test_onehop_imports_no_array_library():
     assert done.stdout == "['numpy']\n"
 
 
-def test_ctrl_c_in_a_pull(made):
-    """The leases end; the next pull waits for what was under way, and is right."""
+@pytest.fixture
+def interrupted(made):
+    """An engine after Ctrl-C in a pull, and an event: a copy is under way until it is set."""
     trainers = [made(Trainer, name, size=1 << 18) for name in "ab"]
     for trainer in trainers:
         trainer.publish(1)
@@ -482,9 +483,59 @@ def test_ctrl_c_in_a_pull(made):
     del mover._finish
     for trainer in trainers:
         until(lambda trainer=trainer: trainer.publisher.leases == {}, "the end of a lease")
+    yield engine, go_on
+    go_on.set()
+
+
+def test_a_pull_after_ctrl_c_in_another(interrupted):
+    """It waits for what was under way, and is right."""
+    engine, go_on = interrupted
     with pytest.raises(onehop.OperationError, match="may still write the tensors") as caught:
         engine.subscriber.pull(timeout=0.05)
     assert caught.value.status == onehop.Status.IN_DOUBT
     go_on.set()
     assert engine.subscriber.pull().version == 1
     assert (engine.weights == 1).all()
+
+
+def test_close_after_ctrl_c_in_a_pull(interrupted):
+    """It waits for what was under way, until its deadline."""
+    engine, go_on = interrupted
+    subscriber = engine.subscriber
+    subscriber._timeout = 0.05
+    with pytest.raises(onehop.TimeoutError, match=r"close\(\) of subscriber 's' waited 0.05 s"):
+        subscriber.close()
+    subscriber._timeout = 10
+    closing = Begun(subscriber.close)
+    assert not closing.ends_within(0.1)
+    go_on.set()
+    closing.result()
+    assert (engine.weights == 1).all()
+
+
+class Unreleased:
+    """A region that a stopped peer accesses when it is deregistered first."""
+
+    stopped = True
+
+    def deregister(self, timeout):
+        if self.stopped:
+            self.stopped = False
+            raise onehop.TimeoutError(onehop.Status.TIMEOUT, "a peer is stopped")
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_want_that_fails_has_no_effect(made, again):
+    trainer = made(Trainer)
+    trainer.publish(1)
+    engine = made(Engine, trainer)
+    subscriber = engine.subscriber
+    subscriber._regions.insert(0, Unreleased())
+    some = np.zeros(8, np.int64)
+    with pytest.raises(onehop.TimeoutError, match="a peer is stopped"):
+        subscriber.want("w", some, start=[8])
+    if again:
+        subscriber.want("w", some, start=[8])
+    assert subscriber.pull().bytes == 512 + 64 * again
+    assert (engine.weights == 1).all()
+    assert (some == again).all()
