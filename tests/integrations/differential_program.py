@@ -122,7 +122,6 @@ def lists(out, agent):
         both = make([one, two], "DRAM")
         out.exact(f"{kind} list isEmpty", lambda both=both: both.isEmpty())
         out.exact(f"{kind} list item", lambda both=both: both[1][:3])
-        out.shape(f"{kind} list item beyond", lambda both=both: both[2])
         out.exact(f"{kind} list index", lambda both=both, two=two: both.index(two))
         out.exact(
             f"{kind} list index of none", lambda both=both, one=one: both.index((1, *one[1:]))
