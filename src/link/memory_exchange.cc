@@ -224,7 +224,7 @@ Imports MemoryExchange::close() {
 Status MemoryExchange::on_block_wanted(ByteView payload) {
   Reader reader(payload);
   const uint32_t number = reader.u32();
-  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a request of %zu bytes", payload.size());
+  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a BlockWanted of %zu bytes", payload.size());
   LinkGuard guard(link_);
   return send_block(number);
 }
@@ -232,7 +232,8 @@ Status MemoryExchange::on_block_wanted(ByteView payload) {
 Status MemoryExchange::on_block_retired(ByteView payload) {
   Reader reader(payload);
   const uint32_t number = reader.u32();
-  if (!reader.at_end()) return error(OH_ERR_PROTOCOL, "a retirement of %zu bytes", payload.size());
+  if (!reader.at_end())
+    return error(OH_ERR_PROTOCOL, "a BlockRetired of %zu bytes", payload.size());
   std::shared_ptr<ImportedBlock> retired;  // released without the lock
   {
     LinkGuard guard(link_);

@@ -82,8 +82,7 @@ oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, Device ordinal)
   std::shared_ptr<Gpu> gpu;
   std::vector<std::shared_ptr<Gpu>> others;  // released without the lock
   {
-    // Held while the context is created (up to 200 ms). Only threads that open a device wait for
-    // it.
+    // Held while the context is created (up to 200 ms): only threads that open a device wait.
     std::lock_guard lock(opened->mutex);
     std::weak_ptr<Gpu>& known = opened->by_device[{&driver, ordinal}];
     const std::shared_ptr<Gpu> before = known.lock();
