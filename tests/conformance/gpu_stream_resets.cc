@@ -19,6 +19,28 @@ void reset(Side& side, uint32_t lane = 0) {
   onehop::check(oh_peer_reset_lane(side.peer().get(), lane, kLong));
 }
 
+// Side 1: holds all work of its device until side 0 says so, then receives its message.
+void receive_after_reset(Side& side) {
+  StreamSide here(side);
+  Buffer buffer = side.buffer(1'000);
+  buffer.poison();
+  onehop::check(oh_peer_warmup(side.peer().get(), kLong));
+  fake_driver().hold_all();
+  side.sync();
+  side.hear_number();
+  fake_driver().release_all();
+  // In the old epoch or in the new one: it is reported, or it gets the message.
+  oh_status status = OH_OK;
+  do {
+    here.recv(buffer, 1'000);
+    here.finish();
+    status = error_of(side);
+  } while (status == OH_ERR_CANCELLED);
+  EXPECT_EQ(status, OH_OK);
+  EXPECT_TRUE(buffer.holds(7, 1'000));
+  here.end();
+}
+
 // Side 1 holds all work of its device, so the reset that side 0 requests cannot end. Meanwhile side
 // 0's calls must wait for it, and those in a graph are reported as rejected.
 TEST(GpuHeldStream, CallsWaitForTheEndOfAReset) {
@@ -50,26 +72,7 @@ TEST(GpuHeldStream, CallsWaitForTheEndOfAReset) {
         destroy_graph(graph);
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
-        Buffer buffer = side.buffer(1'000);
-        buffer.poison();
-        onehop::check(oh_peer_warmup(side.peer().get(), kLong));
-        fake_driver().hold_all();
-        side.sync();
-        side.hear_number();
-        fake_driver().release_all();
-        // In the old epoch or in the new one: it is reported, or it gets the message.
-        oh_status status = OH_OK;
-        do {
-          here.recv(buffer, 1'000);
-          here.finish();
-          status = error_of(side);
-        } while (status == OH_ERR_CANCELLED);
-        EXPECT_EQ(status, OH_OK);
-        EXPECT_TRUE(buffer.holds(7, 1'000));
-        here.end();
-      });
+      receive_after_reset);
 }
 
 // The state of the lane's send half, in device memory.
@@ -118,25 +121,7 @@ TEST(GpuHeldStream, ACallWaitsForAResetThatOvertakesIt) {
         EXPECT_EQ(error_of(side), OH_OK) << oh_error_text();
         here.end();
       },
-      [](Side& side) {
-        StreamSide here(side);
-        Buffer buffer = side.buffer(1'000);
-        buffer.poison();
-        onehop::check(oh_peer_warmup(side.peer().get(), kLong));
-        fake_driver().hold_all();
-        side.sync();
-        side.hear_number();
-        fake_driver().release_all();
-        oh_status status = OH_OK;
-        do {
-          here.recv(buffer, 1'000);
-          here.finish();
-          status = error_of(side);
-        } while (status == OH_ERR_CANCELLED);
-        EXPECT_EQ(status, OH_OK);
-        EXPECT_TRUE(buffer.holds(7, 1'000));
-        here.end();
-      });
+      receive_after_reset);
 }
 
 TEST(GpuHeldStream, AStepThatCannotBeLaunchedIsLaunchedLater) {

@@ -8,6 +8,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 from multiprocessing.connection import Connection, wait
@@ -61,6 +62,30 @@ def exit_of(pid: int) -> int:
             end = float("inf")
         time.sleep(0.001)
     return os.waitstatus_to_exitcode(ended[1])
+
+
+def exit_in_child_beside(locks, function):
+    """Fork while another thread holds the locks; return the exit code, which is function()'s."""
+    held, go = threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            go.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(function())
+    try:
+        return exit_of(child)
+    finally:
+        go.set()
+        thread.join()
 
 
 def _is_stopped(pid: int) -> bool:

@@ -6,9 +6,9 @@ import threading
 import numpy as np
 import onehop.mooncake
 import pytest
-from mooncake_engines import HOST, SIZE, Engine, pattern, until
+from mooncake_engines import HOST, SIZE, Engine, pattern
 from onehop.mooncake import TransferEngine, TransferOpcode
-from onehop.nixl.transfers import Transfer
+from posts import post_beside
 
 
 @pytest.fixture
@@ -279,29 +279,15 @@ def test_many_threads(two):
 def test_memory_that_goes_beside_a_post(two, monkeypatch):
     """Its bytes move before unregister_memory() returns, or not at all."""
     ours, theirs = two
-    stopping, ended = threading.Event(), threading.Event()
-    check, stop = Transfer._check_usable, Transfer.stop
 
     def unregister():
         assert ours.engine.unregister_memory(ours.base) == 0
         ours.bytes[:] = 44
-        ended.set()
 
-    def check_and_wait(self):
-        check(self)
-        thread.start()
-        until(lambda: stopping.is_set() or ended.is_set(), "the deregistration")
+    def post():
+        return ours.write(theirs.session, ours.base, theirs.base, 4096)
 
-    def tell_and_stop(self):
-        stopping.set()
-        stop(self)
-
-    monkeypatch.setattr(Transfer, "_check_usable", check_and_wait)
-    monkeypatch.setattr(Transfer, "stop", tell_and_stop)
-    thread = threading.Thread(target=unregister)
-    assert ours.write(theirs.session, ours.base, theirs.base, 4096) == 0
-    assert ended.wait(20)
-    thread.join()
+    assert post_beside(monkeypatch, unregister, post) == 0
     assert (theirs.bytes[:4096] == pattern(1)[:4096]).all()
 
 

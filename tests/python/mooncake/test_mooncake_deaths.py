@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mooncake_engines import HOST, Engine, pattern, run_two, until
 from onehop.mooncake import TransferEngine
-from processes import Group, _spawn, exit_of, run_alone, stop
+from processes import Group, _spawn, exit_in_child_beside, run_alone, stop
 
 SIZE = 4 << 20
 
@@ -170,27 +170,15 @@ def test_an_engine_that_its_own_thread_collects():
 def end_after_fork():
     ours = Engine()
     server = ours.engine._made._server
-    held, go = threading.Event(), threading.Event()
 
-    def hold(lock):
-        with lock:
-            held.set()
-            go.wait()
-
-    thread = threading.Thread(target=hold, args=(server._lock,))
-    thread.start()
-    held.wait()
-    child = os.fork()
-    if child == 0:
+    def let_go():
+        nonlocal ours
         node = weakref.ref(ours.engine._made)
         del ours
         gc.collect()
-        os._exit(node() is not None)
-    try:
-        return exit_of(child)
-    finally:
-        go.set()
-        thread.join()
+        return node() is not None
+
+    return exit_in_child_beside([server._lock], let_go)
 
 
 def test_an_engine_that_a_child_of_fork_lets_go():

@@ -14,6 +14,7 @@ from onehop.nixl.bindings import (
     nixlNotFoundError,
     nixlRepostActiveError,
 )
+from posts import post_beside
 
 CANARY = 44
 
@@ -200,29 +201,12 @@ def test_a_post_that_began_before_is_stopped(two, monkeypatch):
     made = two.transfer(count=16, length=64)
     until(lambda: two.a._core.remote("B").calls.idle, "the link")
     source = two.ours.bytes[: 16 * 64].copy()
-    stopping, ended = threading.Event(), threading.Event()
-    check, stop = transfers.Transfer._check_usable, transfers.Transfer.stop
 
     def deregister():
         two.a.deregister_memory(two.ours.reg)
         two.ours.bytes[:] = CANARY  # the application uses its memory for something else now
-        ended.set()
 
-    def check_and_wait(self):
-        check(self)
-        thread.start()
-        until(lambda: stopping.is_set() or ended.is_set(), "the deregistration")
-
-    def tell_and_stop(self):
-        stopping.set()
-        stop(self)
-
-    monkeypatch.setattr(transfers.Transfer, "_check_usable", check_and_wait)
-    monkeypatch.setattr(transfers.Transfer, "stop", tell_and_stop)
-    thread = threading.Thread(target=deregister)
-    assert two.a.transfer(made) == "DONE"
-    assert ended.wait(20)
-    thread.join()
+    assert post_beside(monkeypatch, deregister, lambda: two.a.transfer(made)) == "DONE"
     assert (two.theirs.bytes[: 16 * 64] == source).all()
 
 

@@ -2,13 +2,12 @@
 """Agents that end where a lock of theirs is held: in a thread of their own, and after fork()."""
 
 import gc
-import os
 import threading
 import weakref
 
 from agents import until
 from onehop.nixl import inbox, nixl_agent
-from processes import exit_of, run_alone
+from processes import exit_in_child_beside, run_alone
 
 
 def end_in_the_listening_thread():
@@ -40,27 +39,15 @@ def test_an_agent_that_its_listening_thread_collects():
 def end_after_fork():
     agent = nixl_agent("A")
     locks = agent._core.inbox._lock, agent._core.memory._lock
-    held, go = threading.Event(), threading.Event()
 
-    def hold():
-        with locks[0], locks[1]:
-            held.set()
-            go.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    child = os.fork()
-    if child == 0:
+    def let_go():
+        nonlocal agent
         core = weakref.ref(agent._core)
         del agent
         gc.collect()
-        os._exit(core() is not None)
-    try:
-        return exit_of(child)
-    finally:
-        go.set()
-        thread.join()
+        return core() is not None
+
+    return exit_in_child_beside(locks, let_go)
 
 
 def test_an_agent_that_a_child_of_fork_lets_go():
