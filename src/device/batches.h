@@ -22,6 +22,8 @@ uint32_t divide(std::span<const kernels::BatchBlock> blocks, uint32_t workers, S
 
 // Bytes. Longer blocks go to the copy engine, which leaves the SMs free.
 inline constexpr uint64_t kLongestForKernel = 2 * 1024 * 1024;
+// The same where one side is host memory: the bus is the limit.
+inline constexpr uint64_t kLongestBesideHost = 512 * 1024;
 
 // Enqueues the kernel.
 Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args);

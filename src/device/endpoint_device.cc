@@ -9,6 +9,7 @@
 #include "kernels/batch.h"
 #include "kernels/image.h"
 #include "kernels/worker.h"
+#include "memory/host_pin.h"
 #include "platform/cuda/topology.h"
 
 namespace oh {
@@ -42,6 +43,7 @@ Status EndpointDevice::open(const Config& config, std::shared_ptr<Node> node,
   staging_ = std::make_shared<StagingPool>(gpu_, config.staging_buffer,
                                            static_cast<uint32_t>(config.staging_buffers));
   g_gpu_endpoints.fetch_add(1);
+  UnusedPins::instance().attend();
   if (config.numa == "auto") numa_node_ = gpu_->facts().numa;
   if (numa_node() >= 0) node_->add_numa(numa_node());
   sweep_exports();
@@ -73,11 +75,13 @@ void EndpointDevice::close() {
   if (!gpu_ || closed_.exchange(true)) return;
   if (numa_node() >= 0) node_->remove_numa(numa_node());
   if (g_gpu_endpoints.fetch_sub(1) == 1) trim();
+  UnusedPins::instance().leave();
 }
 
 void EndpointDevice::sweep_exports() {
   for (uint32_t number : GpuExports::instance().sweep(gpu_->driver())) node_->memory_gone(number);
   GpuImports::instance().close_unused();
+  UnusedPins::instance().release();
   StreamGates::instance().reap();
   StreamGates::instance().close_unused();
   node_->watcher().post_at(now_ns() + kSweepTime, [this, weak = holder_] {

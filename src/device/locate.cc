@@ -5,6 +5,9 @@
 
 #include <utility>
 
+#include "memory/shared_heap.h"
+#include "platform/cuda/pointer.h"
+
 namespace oh {
 namespace {
 
@@ -102,6 +105,38 @@ bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length) {
       GpuExports::instance().find(gpu.driver(), data, length);
   if (!exported.ok()) return false;
   return facts->device == gpu.facts().ordinal || ((*exported)->plain() && gpu.reach(facts->device));
+}
+
+namespace {
+
+PinnedView view_of(std::shared_ptr<cuda::Pinned> pinned, const void* data) {
+  if (!pinned) return {};
+  const uint64_t shift = pinned->device(data) - reinterpret_cast<uint64_t>(data);
+  return {true, shift, std::move(pinned)};
+}
+
+}  // namespace
+
+PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, ImportedBlock& block) {
+  return view_of(block.pin(gpu), block.local_base);
+}
+
+PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, const void* data, uint64_t size,
+                       bool ask) {
+  if (std::shared_ptr<SharedBlock> block = SharedHeap::instance().find(data, size)) {
+    return view_of(block->pin(gpu), data);
+  }
+  if (!ask) return {};
+  const auto address = reinterpret_cast<uint64_t>(data);
+  Result<cuda::PointerFacts> first =
+      cuda::pointer_facts(gpu->driver(), address, cuda::Depth::kPlace);
+  if (!first.ok() || first->type != cuda::kMemoryTypeHost || first->buffer_id == 0) return {};
+  // Each registration has an id of its own.
+  Result<cuda::PointerFacts> last =
+      cuda::pointer_facts(gpu->driver(), address + size - 1, cuda::Depth::kId);
+  if (!last.ok() || last->buffer_id != first->buffer_id) return {};
+  Result<cuda::DevicePtr> there = gpu->device_address(data);
+  return there.ok() ? PinnedView{true, *there - address, nullptr} : PinnedView();
 }
 
 Status wait_for_pending(After* after, Deadline deadline, const char* what) {

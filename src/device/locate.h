@@ -53,6 +53,19 @@ Status check_device(const cuda::Gpu& gpu, const GpuExport& exported);
 // memory of other devices. A copy from freed memory fails; a kernel access destroys the context.
 bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length);
 
+// Host memory of this process as a GPU accesses it.
+struct PinnedView {
+  bool pinned = false;           // kernels can access it, and engines at full speed
+  uint64_t shift = 0;            // the device address minus the host address
+  std::shared_ptr<void> holder;  // keeps memory of onehop registered
+};
+// Registers shared memory of onehop if it is not registered. Other memory is pinned if the
+// application has pinned it, which only the driver knows: `ask`.
+PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, const void* data, uint64_t size,
+                       bool ask);
+// The same for a mapped block of host memory of another process.
+PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, ImportedBlock& block);
+
 // Waits until earlier work is done. OH_ERR_TIMEOUT: `what` names the memory in the text.
 // OH_ERR_CLOSED: the deadline was cancelled.
 Status wait_for_pending(After* after, Deadline deadline, const char* what);

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "endpoint/endpoint.h"
+#include "path/message_selection.h"
 #include "platform/cuda/topology.h"
 #include "platform/os/os.h"
 
@@ -88,8 +89,9 @@ std::vector<std::shared_ptr<Peer>> EndpointMemory::may_be_inside() const {
 }
 
 bool EndpointMemory::is_outside(Peer& peer, Deadline deadline) const {
-  return peer.operations().one_sided().wait_until_outside(deadline,
-                                                          endpoint_.device().gpu() != nullptr);
+  const bool by_engines =
+      endpoint_.device().gpu() != nullptr || peer.link().selection->opens_blocks();
+  return peer.operations().one_sided().wait_until_outside(deadline, by_engines);
 }
 
 // Peers that share a segment with us but cannot access our memory send their puts and gets as

@@ -10,9 +10,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/metrics.h"
 #include "base/status.h"
+#include "memory/host_pin.h"
 #include "platform/os/handles.h"
 #include "platform/os/process.h"
 
@@ -35,6 +37,12 @@ struct ImportedBlock {
     g_metrics.imported_bytes.add(counted);
   }
 
+  // Host memory: registers it for the GPU's engines and kernels (host_pin.h). Null: it cannot be,
+  // or the memory is a device's. Calls the driver.
+  virtual std::shared_ptr<cuda::Pinned> pin(const std::shared_ptr<cuda::Gpu>& /*gpu*/) {
+    return nullptr;
+  }
+
   // Translates the owner's address to a local one; nullptr unless [remote, remote + bytes) is
   // inside the block.
   uint8_t* translate(uint64_t remote, uint64_t bytes) const {
@@ -46,9 +54,14 @@ struct ImportedBlock {
 
 // A shared block of host memory.
 struct ImportedHostBlock final : ImportedBlock {
+  ~ImportedHostBlock() override { host_pin.leave(std::move(mapping)); }
+  std::shared_ptr<cuda::Pinned> pin(const std::shared_ptr<cuda::Gpu>& gpu) override {
+    return host_pin.pin(gpu, mapping);
+  }
   uint64_t device = 0;  // identity of the mapped file, with inode
   uint64_t inode = 0;
   Mapping mapping;
+  HostPin host_pin;
 };
 
 class ImportCache {

@@ -13,17 +13,28 @@
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "memory/host_pin.h"
 #include "platform/os/handles.h"
 
 namespace oh {
 
 struct SharedBlock : SharedMemory {
+  SharedBlock() = default;
+  ~SharedBlock() { host_pin.leave(std::move(mapping)); }
+  SharedBlock(const SharedBlock&) = delete;
+  SharedBlock& operator=(const SharedBlock&) = delete;
+  // See ImportedBlock::pin().
+  std::shared_ptr<cuda::Pinned> pin(const std::shared_ptr<cuda::Gpu>& gpu) {
+    return host_pin.pin(gpu, mapping);
+  }
   uint32_t number = 0;  // unique in this process, never reused; 0 means none
   uint64_t base() const { return reinterpret_cast<uint64_t>(mapping.data()); }
   uint64_t size() const { return mapping.size(); }
+  HostPin host_pin;
 };
 
 class SharedHeap {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "one_sided/one_sided_calls.h"
 
+#include "path/message_selection.h"
+
 namespace oh {
 
 Status OneSidedCalls::move(Request* request, const Move& move) {
@@ -103,17 +105,21 @@ Status OneSidedCalls::wait_until_retired(const RegionRecord& region, Deadline de
     if (left || last) break;
     sched_yield();
   }
-  if (left && wait_until_outside(deadline, region.exported != nullptr)) return {};
+  if (left && wait_until_outside(deadline, is_open_to_engines(region))) return {};
   return timed_out(deadline.length(),
                    "%s is still inside a one-sided operation: the region's memory must not be "
                    "given away yet (no answer from it for %.3f s)",
                    link_.name.c_str(), static_cast<double>(silent_for()) / 1e9);
 }
 
+bool OneSidedCalls::is_open_to_engines(const RegionRecord& region) const {
+  return region.exported || (region.block && link_.selection->opens_blocks());
+}
+
 // Precondition: the control page shows that the region is retired, or the segment shows that the
 // link has ended. Operations that checked before hold the former access phase; new ones enter the
 // next phase and see the change.
-bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
+bool OneSidedCalls::wait_until_outside(Deadline deadline, bool by_engines) {
   if (!link_.segment) return wait_until_left(deadline);
   SegmentDirection& direction = link_.segment->incoming();
   std::atomic<uint64_t>& phase = direction.access_phase.phase;
@@ -131,7 +137,7 @@ bool OneSidedCalls::wait_until_outside(Deadline deadline, bool device) {
   };
   while (!through()) {
     // A dead process writes no more; one that said goodbye had finished its operations before.
-    if (device ? link_.process_is_dead() : link_.peer_is_dead()) return true;
+    if (by_engines ? link_.process_is_dead() : link_.peer_is_dead()) return true;
     if (deadline.passed()) return false;
     if (!moved) former = phase.load(std::memory_order_seq_cst);
     sched_yield();

@@ -49,9 +49,10 @@ class OneSidedCalls {
   Status wait_until_retired(const RegionRecord& region, Deadline deadline,
                             const std::function<int64_t()>& silent_for);
   // Waits until no earlier one-sided operation of the peer accesses local memory. False: the
-  // deadline has passed. For device memory a hang-up does not prove it, only the end of the peer's
-  // process does.
-  bool wait_until_outside(Deadline deadline, bool device = false);
+  // deadline has passed. `by_engines`: engines of the peer may access it. A hang-up does not prove
+  // then that they have stopped, only the end of the peer's process does.
+  bool wait_until_outside(Deadline deadline, bool by_engines = false);
+  bool is_open_to_engines(const RegionRecord& region) const;
 
  private:
   bool wait_until_left(Deadline deadline);

@@ -78,7 +78,14 @@ std::string over(const LinkFacts& facts) {
 Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
   const MessageSelection selection(facts);
   const bool here = facts.same_process;
-  switch (selection.device_route(source, target, /*pending=*/false)) {
+  const bool devices = on_device(source) && on_device(target);
+  const Route route = selection.device_route(source, target, /*pending=*/false);
+  if (!devices && (route == Route::kSourceEngine || route == Route::kTargetEngine)) {
+    return {selection.engine_path(), Method::kDirect,
+            std::string("one copy by the device's engine ") +
+                (on_device(source) ? "into" : "out of") + " the shared block"};
+  }
+  switch (route) {
     case Route::kSourceEngine:
       return {
           selection.engine_path(), Method::kDirect,
@@ -98,13 +105,15 @@ Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind tar
     default:
       break;
   }
-  if (on_device(source) && on_device(target)) {
+  if (devices) {
     return {OH_PATH_RELAY, Method::kStream,
             "through host memory, an engine on each side: " + facts.why_no_peer_access};
   }
   return {OH_PATH_RELAY, Method::kStream,
-          on_device(source) ? "through pinned host memory: an engine fills it, the CPU drains it"
-                            : "through pinned host memory: the CPU fills it, an engine drains it"};
+          std::string("through pinned host memory: ") +
+              (on_device(source) ? "an engine fills it, the CPU drains it"
+                                 : "the CPU fills it, an engine drains it") +
+              "; memory that onehop shares takes one copy"};
 }
 
 Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {

@@ -117,7 +117,12 @@ Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool 
   copy.both = on_device(source) && on_device(target);
   copy.by_owner = theirs().peer_copies(/*source=*/false);
   copy.open = is_open(target, same_gpu_);
-  copy.their_pending = pending;
+  copy.their_pending = pending && on_device(source);
+  if (!copy.both) {
+    copy.both = source == MemoryKind::kShared || target == MemoryKind::kShared;
+    copy.by_owner = copy.open = target == MemoryKind::kShared;
+    copy.slab = Reach::kNo;
+  }
   for (;;) {
     switch (copy_step(copy)) {
       case CopyStep::kReachTheirs:

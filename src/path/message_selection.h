@@ -54,7 +54,7 @@ enum class Reach : uint8_t { kUnknown, kYes, kNo, kLater };
 
 // A transfer with device memory, as the claimer of its slot sees it.
 struct DeviceCopy {
-  bool both = false;           // both buffers are on devices
+  bool both = false;           // an engine may reach both: devices, or a device and a shared block
   bool source = false;         // the claimer has the source
   bool by_owner = false;       // the owner's engine copies where both could (CopySide)
   bool open = false;           // the owner's engine may address the claimer's buffer
@@ -119,6 +119,8 @@ class MessageSelection {
   bool is_open(MemoryKind kind, bool same_gpu) const {
     return is_mappable(kind) || (same_process_ && same_gpu);
   }
+  // Whether the peer's engine may address local host memory that is in a shared block.
+  bool opens_blocks() const { return segment_ && their_gpu_; }
   // Whether the peer can map local memory of this kind or, within one process, address it. There
   // every engine addresses its own device's memory, but memory of another device only if it comes
   // from cudaMalloc: other allocations have access rights of their own.
@@ -163,7 +165,8 @@ class MessageSelection {
   MessageSelection theirs() const;
   // Whether an engine of one side can address such memory of the other.
   bool reaches(MemoryKind kind) const {
-    return (kind == MemoryKind::kDevice && peer_access_) || (same_process_ && same_gpu_);
+    return kind == MemoryKind::kShared || (kind == MemoryKind::kDevice && peer_access_) ||
+           (same_process_ && same_gpu_);
   }
   bool copies_host(MemoryKind source, MemoryKind target, uint64_t size) const;
 

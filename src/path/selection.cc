@@ -152,13 +152,9 @@ Choice Selection::explain(const LinkFacts& facts, const PathTable& table, const 
 
 namespace {
 
-// Whether the pair of memory kinds gets rows of its own.
+// Whether there is a GPU for each end on a device.
 bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
-  if ((on_device(source) && !facts.our_gpu) || (on_device(target) && !facts.their_gpu)) {
-    return false;
-  }
-  bool device = on_device(source) || on_device(target);
-  return !device || (source != MemoryKind::kShared && target != MemoryKind::kShared);
+  return !(on_device(source) && !facts.our_gpu) && !(on_device(target) && !facts.their_gpu);
 }
 
 using Choose = Choice (*)(const LinkFacts& facts, MemoryKind source, MemoryKind target,
@@ -238,7 +234,7 @@ std::vector<PathRow> explain(const LinkFacts& facts) {
       explain_sizes(facts, {"pending message", source, target}, choose_pending, {0}, &rows);
     }
   }
-  for (MemoryKind local : {MemoryKind::kHost, MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
+  for (MemoryKind local : kAllKinds) {
     for (MemoryKind remote : kAllKinds) {
       if (!occurs(facts, local, remote)) continue;
       explain_sizes(facts, {"put/get", local, remote}, choose_one_sided, {0, facts.worker_max},

@@ -127,7 +127,7 @@ TEST_P(ExplainedPaths, OfPutsAndGets) {
   run([](Side& side) {
     Memory memory(side, GetParam());
     const Rows rows(side.peer());
-    with_each_pair(side, GetParam(), [&](bool first, size_t mine, Between between) {
+    with_each_pair(side, GetParam(), [&](bool first, size_t mine, const Between& between) {
       Buffer& buffer = memory[mine];
       if (!first) {
         onehop::Region region = side.endpoint().register_memory(buffer.data(), buffer.size());
@@ -136,7 +136,6 @@ TEST_P(ExplainedPaths, OfPutsAndGets) {
         return;
       }
       // Of local memory only whether it is device memory matters.
-      if (between.source == "shared") between.source = "host";
       rows.expect_complete("put/get", between);
       {
         onehop::RemoteRegion remote = side.peer().attach(side.hear());
@@ -198,8 +197,7 @@ TEST_P(ExplainedPaths, OfBatchesAsMessages) {
   run([](Side& side) {
     Memory memory(side, GetParam());
     const Rows rows(side.peer());
-    with_each_pair(side, GetParam(), [&](bool first, size_t mine, Between between) {
-      if (between.source == "shared") between.source = "host";
+    with_each_pair(side, GetParam(), [&](bool first, size_t mine, const Between& between) {
       for (uint64_t length : {100, 10'000}) {
         SCOPED_TRACE("3 blocks of " + std::to_string(length) + " bytes");
         Cut cut;

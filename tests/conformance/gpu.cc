@@ -108,7 +108,12 @@ std::vector<LinkKind> all_kinds() {
       gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY),
       put_by(OH_PATH_CUDA_IPC, gpu_kind("host_and_malloc", kPrivate, kMalloc, OH_PATH_RELAY)),
       put_by(OH_PATH_CUDA_IPC, gpu_kind("pinned_and_vmm", kPinned, kVmm, OH_PATH_RELAY)),
-      gpu_kind("malloc_and_shared", kMalloc, kShared, OH_PATH_RELAY),
+      // The other one uses host memory that onehop shares: the engine reaches it.
+      gpu_kind("malloc_and_shared", kMalloc, kShared, OH_PATH_CUDA_IPC),
+      gpu_kind("shared_and_vmm", kShared, kVmm, OH_PATH_CUDA_IPC),
+      gpu_kind("async_and_shared", kAsync, kShared, OH_PATH_CUDA_IPC),
+      threads(gpu_kind("malloc_and_shared", kMalloc, kShared, OH_PATH_CUDA_IPC)),
+      host_endpoint(gpu_kind("malloc_and_shared", kMalloc, kShared, OH_PATH_CUDA_IPC)),
       host_endpoint(gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY)),
       put_by(OH_PATH_LOCAL, threads(gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY))),
   };
@@ -123,7 +128,8 @@ std::vector<LinkKind> gpu_kinds() {
   }
   if (!kSanitized) return kinds;
   std::erase_if(kinds, [](const LinkKind& kind) {
-    return kind.name != "malloc" && kind.name != "threads_async" && kind.name != "malloc_and_host";
+    return kind.name != "malloc" && kind.name != "threads_async" &&
+           kind.name != "malloc_and_shared";
   });
   return kinds;
 }

@@ -4,6 +4,9 @@
 // the same GPU, so that each can access the other's memory by its address.
 #include "path/direct/device_copies.h"
 
+#include <cstring>
+
+#include "device/locate.h"
 #include "link/memory_exchange.h"
 #include "unit/fake_link.h"
 #include "unit/gpu_memory.h"
@@ -75,14 +78,22 @@ class DeviceCopiesTest : public GpuMemoryTest {
     ASSERT_TRUE(fake.write(from_, bytes_));
     producer_ = *gpu->take_stream();
   }
-  void TearDown() override {
-    fake.clear_failures();
+  // Ends the transfer, so that begin() can be called again.
+  void again() {
     // An abandoned copy may still run, and writes a word of the segment.
     synchronize();
     for (Side* side : {&*owner_, &*claimer_}) {
       (void)side->active.pop_front();
       if (side->transfer.stream) side->link.device->give_stream(side->transfer.stream);
+      side->transfer = {};
     }
+    TransferSlot& slot = owner_->link.segment->outgoing().slots[kSlot];
+    slot.mode = 0;
+    slot.cursor = slot.copied = 0;
+  }
+  void TearDown() override {
+    fake.clear_failures();
+    again();
     owner_.reset();
     claimer_.reset();
     gpu->give_stream(producer_);
@@ -232,6 +243,41 @@ TEST_F(DeviceCopiesTest, ACopyWaitsForEarlierWorkOnItsSource) {
   ASSERT_EQ(fake.release(producer_), 0);
   EXPECT_TRUE(ends_with(OH_OK));
   EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
+}
+
+// The engine of the device's side copies into and out of memory that onehop shares, which it
+// registers; without registration it copies more slowly.
+TEST_F(DeviceCopiesTest, ASharedBlockIsCopiedByTheDevicesEngine) {
+  for (const bool registered : {true, false}) {
+    std::shared_ptr<SharedBlock> block = *SharedHeap::instance().allocate(kLength);
+    if (!registered) {
+      ASSERT_EQ(fake.fail("cuMemHostRegister_v2", 1, cuda::kOutOfMemory), 0);
+    }
+    place(*owner_, from_, /*on_device=*/true);
+    place(*claimer_, block->base(), /*on_device=*/false);
+    EXPECT_EQ(claimer_->copies.memory_of(claimer_->request), uint32_t{kSlotMappable});
+    begin(/*owner_is_source=*/true);
+    ASSERT_TRUE(ends_with(OH_OK));
+    EXPECT_EQ(mode(), CopyMode::kEngineOfOwner);
+    EXPECT_EQ(memcmp(block->mapping.data(), bytes_.data(), kLength), 0);
+    EXPECT_EQ(view_pinned(gpu, block->mapping.data(), kLength, /*ask=*/true).pinned, registered);
+    again();
+    ASSERT_TRUE(is_ok(SharedHeap::instance().free(block->mapping.data())));
+  }
+}
+
+TEST_F(DeviceCopiesTest, AClaimerOnTheDeviceReadsASharedBlock) {
+  std::shared_ptr<SharedBlock> block = *SharedHeap::instance().allocate(kLength);
+  memcpy(block->mapping.data(), bytes_.data(), kLength);
+  place(*owner_, block->base(), /*on_device=*/false);
+  place(*claimer_, to_, /*on_device=*/true);
+  begin(/*owner_is_source=*/true);
+  ASSERT_TRUE(ends_with(OH_OK));
+  EXPECT_EQ(mode(), CopyMode::kEngineOfClaimer);
+  EXPECT_EQ(fake.bytes_at(to_, kLength), bytes_);
+  owner_->transfer.learn();
+  EXPECT_EQ(owner_->transfer.path, OH_PATH_LOCAL);
+  ASSERT_TRUE(is_ok(SharedHeap::instance().free(block->mapping.data())));
 }
 
 // No engine can access private host memory: it is filled or drained through pinned memory.

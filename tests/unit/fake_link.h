@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "link/link.h"
+#include "path/message_selection.h"
 
 namespace unit {
 
@@ -69,11 +70,13 @@ struct FakeLink {
     channel = made.get();
     link.channel = std::move(made);
     link.outbox.attach(channel);
+    link.selection = &no_device;
   }
   // Returns the number of operations that the link wants polled.
   int polled() const { return static_cast<int>(completions.polled().load()); }
 
   FakeOwner owner;
+  const oh::MessageSelection no_device;
   oh::Completions completions;
   oh::Link link{owner, completions, /*connection=*/nullptr};
   FakeChannel* channel = nullptr;

@@ -145,7 +145,7 @@ uint64_t MessageBatches::retire(const RegionRecord& region) {
 bool MessageBatches::is_left(const RegionRecord& region) {
   if (!one_sided_.leave(region)) return false;
   return !link_.segment ||
-         calls_.wait_until_outside(Deadline::after(0), /*device=*/region.exported != nullptr);
+         calls_.wait_until_outside(Deadline::after(0), calls_.is_open_to_engines(region));
 }
 
 void MessageBatches::finish(BatchReceive& receive, Status status) {

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "device/copy_ticket.h"
+#include "device/locate.h"
 #include "link/memory_exchange.h"
 
 namespace oh {
@@ -19,7 +20,7 @@ constexpr int64_t kSwitchAfter = 300 * kMicrosecond;
 }  // namespace
 
 uint32_t DeviceCopies::memory_of(const Request& request) const {
-  if (!request.on_device) return 0;
+  if (!request.on_device) return is_open(request) ? kSlotMappable : 0u;
   const GpuExport& exported = *request.device.exported;
   const bool mappable = link_.selection->is_mappable(kind_of(exported));
   return kSlotDevice | (mappable ? kSlotMappable : 0u) | (request.pending() ? kSlotPending : 0u) |
@@ -35,6 +36,14 @@ MemoryKind DeviceCopies::kind_of(const GpuExport& exported) const {
 bool DeviceCopies::is_open(const GpuExport& exported) const {
   const bool same_gpu = link_.same_gpu && exported.device == link_.gpu->facts().ordinal;
   return link_.selection->is_open(kind_of(exported), same_gpu);
+}
+
+bool DeviceCopies::is_open(const Request& request) const {
+  if (!link_.selection->opens_blocks()) return false;
+  if (link_.path == OH_PATH_LOCAL) {
+    return SharedHeap::instance().find(request.data, request.size) != nullptr;
+  }
+  return link_.memory->block_of(request.data, request.size) != 0;
 }
 
 bool DeviceCopies::wants_slab(const GpuExport& sink) const {
@@ -142,13 +151,21 @@ bool DeviceCopies::may_take_over(const Transfer& transfer) const {
 DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
   const Request* request = transfer.request;
   const bool ours = request && request->on_device;
+  const bool devices = ours && (transfer.remote_memory & kSlotDevice);
   DeviceCopy copy;
-  copy.both = ours && (transfer.remote_memory & kSlotDevice);
+  copy.both = devices;
   copy.source = transfer.source;
   copy.by_owner = link_.selection->peer_copies(transfer.source);
   copy.open = ours && is_open(*request->device.exported);
   copy.pending = request && request->pending();
   copy.their_pending = (transfer.remote_memory & kSlotPending) != 0;
+  if (!devices) {
+    // Between host and device, the engine of the device's side copies.
+    const bool open = request && !ours && is_open(*request);
+    copy.both = open || (ours && (transfer.remote_memory & kSlotMappable));
+    copy.by_owner = copy.open = open;
+    copy.slab = Reach::kNo;
+  }
   for (;;) {
     switch (copy_step(copy)) {
       case CopyStep::kReachTheirs:
@@ -176,7 +193,7 @@ DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
         transfer.set_mode(CopyMode::kStaged);
         return Step::kNothing;
       case CopyStep::kRelay:
-        if (copy.both) say_slow(transfer);
+        if (devices) say_slow(transfer);
         transfer.set_mode(CopyMode::kRelay);
         return Step::kNothing;
     }
@@ -185,28 +202,29 @@ DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
 
 Reach DeviceCopies::reach(Transfer& transfer) {
   if (transfer.mapped) return Reach::kYes;
-  bool both = transfer.local_device && (transfer.remote_memory & kSlotDevice);
-  if (!both || !link_.device) return Reach::kNo;
+  if (!link_.device) return Reach::kNo;
   if (link_.path == OH_PATH_LOCAL) {
     auto device = static_cast<cuda::Device>(transfer.remote_memory >> kSlotOrdinal);
-    bool ours = device == link_.device->gpu().facts().ordinal;
+    bool ours =
+        (transfer.remote_memory & kSlotDevice) && device == link_.device->gpu().facts().ordinal;
     if (!ours && !(transfer.remote_memory & kSlotMappable)) return Reach::kNo;
     transfer.mapped = reinterpret_cast<uint8_t*>(transfer.remote);
     return Reach::kYes;
   }
   if (!(transfer.remote_memory & kSlotMappable)) return Reach::kNo;
-  return reach_block(transfer, transfer.remote_block, transfer.remote, transfer.length);
+  const bool device = (transfer.remote_memory & kSlotDevice) != 0;
+  return reach_block(transfer, transfer.remote_block, transfer.remote, transfer.length, device);
 }
 
 Reach DeviceCopies::reach_block(Transfer& transfer, uint32_t number, uint64_t address,
-                                uint64_t size) {
+                                uint64_t size, bool device) {
   if (link_.imports.failed(number)) return Reach::kNo;
   transfer.mapped = link_.mapped(number, address, size, &transfer.import);
   if (!transfer.import) {
     if (link_.imports.should_ask(number)) link_.memory->want_block(number);
     return Reach::kLater;
   }
-  bool usable = transfer.mapped && transfer.import->on_device;
+  bool usable = transfer.mapped && transfer.import->on_device == device;
   if (!usable) transfer.mapped = nullptr;
   return usable ? Reach::kYes : Reach::kNo;
 }
@@ -234,7 +252,7 @@ Reach DeviceCopies::reach_slab(Transfer& transfer) {
     transfer.mapped = reinterpret_cast<uint8_t*>(slab.address);
     return Reach::kYes;
   }
-  return reach_block(transfer, number, slab.address, kSlabSize);
+  return reach_block(transfer, number, slab.address, kSlabSize, /*device=*/true);
 }
 
 // Whether the source of a staged transfer can address the slab now. Falls back to the relay if it
@@ -302,6 +320,17 @@ bool DeviceCopies::show_slab(Transfer& transfer) {
   return true;
 }
 
+// Registers the host buffer of a copy between host and device, if it is in a shared block.
+void DeviceCopies::pin_host(const Transfer& transfer) {
+  const std::shared_ptr<cuda::Gpu>& gpu = link_.device->shared_gpu();
+  if (transfer.local_device && transfer.import) {
+    (void)transfer.import->pin(gpu);
+    return;
+  }
+  const uint8_t* host = transfer.local_device ? transfer.mapped : transfer.local;
+  (void)view_pinned(gpu, host, transfer.length, /*ask=*/false);
+}
+
 void DeviceCopies::start_engine(Transfer& transfer) {
   uint64_t offset;
   uint64_t size;
@@ -311,6 +340,7 @@ void DeviceCopies::start_engine(Transfer& transfer) {
   copy.from = transfer.source ? transfer.local : transfer.mapped;
   copy.size = transfer.length;
   if (transfer.request) copy.after = transfer.request->device.after.event();
+  const bool devices = transfer.local_device && (transfer.remote_memory & kSlotDevice);
   copy.word = link_.device->address_of(transfer.slot->word);
   copy.value = slot_word(transfer.sequence, SlotState::kDone);
   Worker* worker = for_worker(transfer) ? link_.device->worker() : nullptr;
@@ -322,6 +352,7 @@ void DeviceCopies::start_engine(Transfer& transfer) {
                                         reinterpret_cast<uint64_t>(copy.from), copy.size, copy.word,
                                         copy.value | kSlotByWorker});
     if (by_worker) return {};
+    if (!devices) pin_host(transfer);
     stream = link_.device->take_stream();
     OH_RETURN_IF_ERROR(stream.status());
     OH_RETURN_IF_ERROR(link_.device->enqueue(*stream, copy));
@@ -379,7 +410,8 @@ Status DeviceCopies::enqueue_wait(Transfer& transfer, cuda::Stream stream) {
 
 // Whether the GPU's worker may make the copy. It only pushes: copies by the sink are rare.
 bool DeviceCopies::for_worker(const Transfer& transfer) const {
-  if (!link_.device->worker() || !transfer.source || !transfer.request) return false;
+  const bool devices = transfer.local_device && (transfer.remote_memory & kSlotDevice);
+  if (!link_.device->worker() || !devices || !transfer.source || !transfer.request) return false;
   // The worker serves no gets: the initiator's explain() could not show it.
   if (transfer.request->serves_peer()) return false;
   const DeviceMemory& ours = transfer.request->device;

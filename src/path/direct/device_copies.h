@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DeviceCopies: transfers with device memory. The claimer decides which side copies (copy_step()).
+// Between a device and a shared block of host memory it is the engine of the device's side.
 // Either that side's engine copies everything at once and then writes DONE into the slot, or both
 // sides work through a pipe. The GPU's worker may make a small copy instead of the engine; the slot
 // looks the same.
@@ -68,7 +69,9 @@ class DeviceCopies {
   // Whether the local engine can address the remote buffer. kLater: its block is being imported.
   Reach reach(Transfer& transfer);
   Reach reach_slab(Transfer& transfer);
-  Reach reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size);
+  // `device`: the block is a device's.
+  Reach reach_block(Transfer& transfer, uint32_t number, uint64_t address, uint64_t size,
+                    bool device);
   bool has_slab() const;
   bool show_slab(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool wants_slab(const GpuExport& sink) const;
@@ -77,6 +80,9 @@ class DeviceCopies {
   MemoryKind kind_of(const GpuExport& exported) const;
   // Whether the peer's engine may address such local memory.
   bool is_open(const GpuExport& exported) const;
+  // The same for a request in host memory.
+  bool is_open(const Request& request) const;
+  void pin_host(const Transfer& transfer);
   void start_engine(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool for_worker(const Transfer& transfer) const;
   void say_slow(const Transfer& transfer);

@@ -24,10 +24,10 @@ class Copies {
   CopyTicket& ticket() { return ticket_; }
 
   // Enqueues a copy, or collects it for a kernel. `last`: enqueues everything collected, too.
-  // `by_kernel`: a kernel may access the memory of both ends.
-  Status add(const kernels::BatchBlock& block, bool by_kernel, bool last) {
+  // `most`: the largest block that a kernel may copy; 0: it may not access the memory of both ends.
+  Status add(const kernels::BatchBlock& block, uint64_t most, bool last) {
     const bool alone = last && !collecting();
-    if (alone || !by_kernel || block.size > kLongestForKernel || !take_buffer()) {
+    if (alone || block.size > most || !take_buffer()) {
       if (last) OH_RETURN_IF_ERROR(flush());
       return ticket_.copy(reinterpret_cast<void*>(block.to),
                           reinterpret_cast<const void*>(block.from), block.size,
@@ -67,17 +67,6 @@ class Copies {
   size_t launch_at_ = 1024;
 };
 
-// The addresses of a block for the device. OH_ERR_RANGE: the block lies outside of the mapping.
-Result<kernels::BatchBlock> placed(const Part& part, const Block& block, bool put) {
-  uint64_t there = part.target.base + block.remote_offset;
-  if (part.import) {
-    there = reinterpret_cast<uint64_t>(part.import->translate(there, block.size));
-    if (there == 0) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
-  }
-  const auto here = reinterpret_cast<uint64_t>(block.local);
-  return kernels::BatchBlock{put ? there : here, put ? here : there, block.size};
-}
-
 bool is_one_block(const Movement& movement) {
   return movement.parts.size() == 1 && movement.parts.front().blocks.size() == 1;
 }
@@ -99,6 +88,11 @@ Estimate estimate_engine(const LinkFacts& facts, const Ends& ends) {
         "one copy by our engine, by plain addresses" + plain_only(facts, ends.remote) + way};
     return estimate;
   }
+  if (ends.remote == MemoryKind::kShared) {
+    estimate.choice = {OH_PATH_CUDA_IPC, Method::kDirect,
+                       "one copy by our engine, the block of host memory being mapped"};
+    return estimate;
+  }
   if (ends.remote != MemoryKind::kDevice || !facts.why_no_peer_access.empty()) return {};
   estimate.choice = {OH_PATH_CUDA_IPC, Method::kDirect,
                      "one copy by our engine, the region being mapped" + way};
@@ -111,19 +105,42 @@ Estimate estimate_engine(const LinkFacts& facts, const Ends& ends) {
 // Whether a kernel exists for the movement: many blocks, or a small one for the worker.
 bool EnginePath::wants_kernels(const Movement& movement) const {
   if (!is_one_block(movement)) return link_.device->gpu().kernels().batch() != nullptr;
-  return link_.device->worker() && movement.parts.front().target.imported &&
-         movement.bytes <= Worker::kLongest;
+  const Part& part = movement.parts.front();
+  return link_.device->worker() && part.local.on_device && part.target.on_device &&
+         part.target.imported && movement.bytes <= Worker::kLongest;
 }
 
-bool EnginePath::admits_kernels(const Part& part) const {
-  cuda::Gpu& gpu = link_.device->gpu();
-  if (!part.local.near || !part.target.on_device) return false;
+bool EnginePath::kernels_reach_local(const Part& part) const {
   // This queries the driver for every chunk of the memory. The export is kept, and messages need
   // it, too.
-  if (!find_export(gpu, &part.local).ok()) return false;
+  return part.local.near && find_export(link_.device->gpu(), &part.local).ok() &&
+         part.local.exported->for_kernels;
+}
+
+bool EnginePath::kernels_reach_target(const Part& part) const {
   // The local device can access an import for as long as the part holds it.
-  return part.local.exported->for_kernels &&
-         (part.target.imported || kernels_reach(gpu, part.target.base, part.target.length));
+  return part.target.on_device &&
+         (part.target.imported ||
+          kernels_reach(link_.device->gpu(), part.target.base, part.target.length));
+}
+
+// `wanted`: kernels are wanted.
+EnginePath::Access EnginePath::access(const Part& part, bool wanted) const {
+  if (part.local.on_device && part.target.on_device) {
+    const bool both = wanted && kernels_reach_local(part) && kernels_reach_target(part);
+    return {.most = both ? kLongestForKernel : 0};
+  }
+  const std::shared_ptr<cuda::Gpu>& gpu = link_.device->shared_gpu();
+  if (part.target.on_device) {
+    PinnedView host = view_pinned(gpu, part.local.data, part.local.size, /*ask=*/wanted);
+    const bool both = wanted && host.pinned && kernels_reach_target(part);
+    return {both ? kLongestBesideHost : 0, host.shift, 0, std::move(host.holder)};
+  }
+  const auto* base = reinterpret_cast<const void*>(part.target.base);
+  PinnedView host = part.import ? view_pinned(gpu, *part.import)
+                                : view_pinned(gpu, base, part.target.length, /*ask=*/wanted);
+  const bool both = wanted && host.pinned && kernels_reach_local(part);
+  return {both ? kLongestBesideHost : 0, 0, host.shift, std::move(host.holder)};
 }
 
 // The worker if the movement is one small block, else null. Within one process the worker is not
@@ -134,17 +151,26 @@ Worker* EnginePath::worker_for(const Movement& movement) const {
   return small ? link_.device->worker() : nullptr;
 }
 
+// The addresses of a block for the device. OH_ERR_RANGE: the block lies outside of the mapping.
+Result<kernels::BatchBlock> EnginePath::placed(const Part& part, const Block& block,
+                                               const Access& access, bool put) {
+  uint64_t there = part.target.base + block.remote_offset;
+  if (part.import) {
+    there = reinterpret_cast<uint64_t>(part.import->translate(there, block.size));
+    if (there == 0) return error(OH_ERR_RANGE, "the block lies outside of the mapped memory");
+  }
+  there += access.remote_shift;
+  const uint64_t here = reinterpret_cast<uint64_t>(block.local) + access.local_shift;
+  return kernels::BatchBlock{put ? there : here, put ? here : there, block.size};
+}
+
 Result<oh_path> EnginePath::copy(const Movement& movement) {
   const oh_path path = link_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
   const bool wanted = wants_kernels(movement);
-  bool all = wanted;
-  std::vector<bool> admitted;  // only for several parts
-  if (movement.parts.size() == 1) {
-    all = wanted && admits_kernels(movement.parts.front());
-  } else if (wanted) {
-    for (const Part& part : movement.parts) admitted.push_back(admits_kernels(part));
-    all = std::ranges::all_of(admitted, [](bool each) { return each; });
-  }
+  std::vector<Access> accesses;
+  accesses.reserve(movement.parts.size());
+  for (const Part& part : movement.parts) accesses.push_back(access(part, wanted));
+  const bool all = std::ranges::all_of(accesses, [](const Access& each) { return each.most > 0; });
   OH_ASSIGN_OR_RETURN(CopyTicket opened, CopyTicket::open(link_.device->gpu()));
   Copies copies(*link_.device, std::move(opened));
   CopyTicket& ticket = copies.ticket();
@@ -159,9 +185,8 @@ Result<oh_path> EnginePath::copy(const Movement& movement) {
   const Block* last = &movement.parts.back().blocks.back();
   for (size_t i = 0; i < movement.parts.size(); ++i) {
     const Part& part = movement.parts[i];
-    const bool by_kernel = all || (wanted && admitted.size() > i && admitted[i]);
     for (const Block& block : part.blocks) {
-      Result<kernels::BatchBlock> there = placed(part, block, movement.put);
+      Result<kernels::BatchBlock> there = placed(part, block, accesses[i], movement.put);
       if (!there.ok()) {
         OH_RETURN_IF_ERROR(ticket.end(there.status()));
       }
@@ -170,7 +195,7 @@ Result<oh_path> EnginePath::copy(const Movement& movement) {
         OH_RETURN_IF_ERROR(ticket.end({}));
         return OH_PATH_WORKER;
       }
-      Status status = copies.add(*there, by_kernel, &block == last);
+      Status status = copies.add(*there, accesses[i].most, &block == last);
       if (!status.ok()) OH_RETURN_IF_ERROR(ticket.end(status));
       if (worker) worker->call();
     }
@@ -182,7 +207,10 @@ Result<oh_path> EnginePath::copy(const Movement& movement) {
 std::unique_ptr<BatchPlan> EnginePath::plan(const Movement& movement) {
   size_t count = 0;
   for (const Part& part : movement.parts) count += part.blocks.size();
-  auto admits = [this](const Part& part) { return admits_kernels(part); };
+  // The plan holds addresses: host memory may be registered anew, at others.
+  auto admits = [this](const Part& part) {
+    return kernels_reach_local(part) && kernels_reach_target(part);
+  };
   if (count < 2 || !link_.device->gpu().kernels().batch() ||
       !std::ranges::all_of(movement.parts, admits)) {
     return nullptr;
@@ -191,7 +219,7 @@ std::unique_ptr<BatchPlan> EnginePath::plan(const Movement& movement) {
   blocks.reserve(count);
   for (const Part& part : movement.parts) {
     for (const Block& block : part.blocks) {
-      Result<kernels::BatchBlock> there = placed(part, block, movement.put);
+      Result<kernels::BatchBlock> there = placed(part, block, {}, movement.put);
       if (!there.ok()) return nullptr;
       blocks.push_back(*there);
     }

@@ -404,6 +404,15 @@ Status Gpu::zero(Stream stream, DevicePtr memory, uint64_t size) {
       strf("%llu bytes, cuda:%d", static_cast<unsigned long long>(size), facts_.ordinal));
 }
 
+oh::Result<DevicePtr> Gpu::device_address(const void* host) {
+  Enter enter(*this);
+  OH_RETURN_IF_ERROR(enter.status());
+  DevicePtr device = 0;
+  Code code = driver_->host_device_pointer(&device, const_cast<void*>(host), 0);
+  if (code == kSuccess) return device;
+  return failure(code, symbol::host_device_pointer, strf("%p", host));
+}
+
 oh::Result<DevicePtr> Gpu::allocate(uint64_t size) {
   Enter enter(*this);
   OH_RETURN_IF_ERROR(enter.status());

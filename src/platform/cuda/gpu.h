@@ -114,6 +114,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // Whether the event is complete.
   oh::Result<bool> is_complete(Event event);
 
+  // The address by which the device accesses host memory that is registered with the driver.
+  oh::Result<DevicePtr> device_address(const void* host);
+
   // Allocates device memory that other processes can map.
   oh::Result<DevicePtr> allocate(uint64_t size);
   void free(DevicePtr memory);
@@ -180,6 +183,8 @@ class Pinned {
   ~Pinned();
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
+  // False: the registration is gone with the context that made it.
+  bool valid() const { return !gpu_->is_lost(); }
   // The device address of `host`, which must lie within the range.
   DevicePtr device(const void* host) const {
     return device_ + (reinterpret_cast<uint64_t>(host) - reinterpret_cast<uint64_t>(base_));

@@ -40,7 +40,7 @@ oh::Result<std::shared_ptr<Pinned>> Pinned::of(const std::shared_ptr<Gpu>& gpu, 
   auto entry = all.by_base.find({&gpu->driver(), rounded});
   if (entry != all.by_base.end()) known = entry->second.lock();
   // A registration is gone with the context that made it.
-  if (known && !known->gpu_->is_lost() && known->size_ >= to - from) return known;
+  if (known && known->valid() && known->size_ >= to - from) return known;
   OH_RETURN_IF_ERROR(pinned->start(gpu, rounded, to - from));
   all.by_base[{&gpu->driver(), rounded}] = pinned;
   return pinned;

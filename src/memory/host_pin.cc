@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/host_pin.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace oh {
+
+std::shared_ptr<cuda::Pinned> HostPin::pin(const std::shared_ptr<cuda::Gpu>& gpu,
+                                           const Mapping& memory) {
+  MutexLock lock(mutex_);
+  if (pinned_ && pinned_->valid()) return pinned_;
+  if (failed_) return nullptr;
+  pinned_.reset();
+  Result<std::shared_ptr<cuda::Pinned>> made = cuda::Pinned::of(gpu, memory.data(), memory.size());
+  if (made.ok()) return pinned_ = std::move(*made);
+  failed_ = true;
+  OH_LOG(kWarn,
+         "copies between %s and %llu bytes of shared host memory are several times slower: %s",
+         gpu->facts().name.c_str(), static_cast<unsigned long long>(memory.size()),
+         made.status().text().c_str());
+  return nullptr;
+}
+
+void HostPin::leave(Mapping memory) {
+  if (generation_ != fork_generation()) return;
+  MutexLock lock(mutex_);
+  if (pinned_) UnusedPins::instance().add(std::move(memory), std::move(pinned_));
+}
+
+UnusedPins& UnusedPins::instance() {
+  return of_this_process([] { return new UnusedPins; });
+}
+
+void UnusedPins::attend() {
+  MutexLock lock(mutex_);
+  ++attending_;
+}
+
+void UnusedPins::leave() {
+  bool last = false;
+  {
+    MutexLock lock(mutex_);
+    last = --attending_ == 0;
+  }
+  if (last) release();
+}
+
+void UnusedPins::add(Mapping memory, std::shared_ptr<cuda::Pinned> pinned) {
+  // Declared before the lock, so that it is released after it.
+  Unused now{std::move(memory), std::move(pinned)};
+  MutexLock lock(mutex_);
+  if (attending_ > 0) unused_.push_back(std::move(now));
+}
+
+void UnusedPins::release() {
+  std::vector<Unused> releasing;
+  MutexLock lock(mutex_);
+  releasing.swap(unused_);
+}
+
+}  // namespace oh

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HostPin: registers a mapping of shared host memory with the driver when an engine or a kernel
+// first accesses it. An engine copies from and to registered memory several times as fast as from
+// and to other host memory, and only registered memory is open to kernels.
+//
+// Unregistering waits for kernels that run, so no data path does it: a mapping that is given up
+// goes to UnusedPins, and the watcher of an endpoint on a GPU releases it.
+//
+// Threading: any thread. pin() calls the driver: not under a link's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/sync.h"
+#include "platform/cuda/gpu.h"
+#include "platform/os/fork.h"
+#include "platform/os/handles.h"
+
+namespace oh {
+
+class HostPin {
+ public:
+  // Registers the mapping unless it is registered. Null: the driver cannot; engines then copy
+  // slowly, and the reason is logged once.
+  std::shared_ptr<cuda::Pinned> pin(const std::shared_ptr<cuda::Gpu>& gpu, const Mapping& memory);
+  // The mapping is given up. Unmaps it now if it was never registered.
+  void leave(Mapping memory);
+
+ private:
+  // In a child of fork() another thread of the parent may have held the lock.
+  const uint32_t generation_ = fork_generation();
+  Mutex mutex_;
+  std::shared_ptr<cuda::Pinned> pinned_ OH_GUARDED_BY(mutex_);
+  bool failed_ OH_GUARDED_BY(mutex_) = false;
+};
+
+// Registered mappings that are no longer used.
+class UnusedPins {
+ public:
+  static UnusedPins& instance();
+
+  // Between the two calls somebody calls release() now and then.
+  void attend();
+  void leave();  // the last one releases the rest
+  void add(Mapping memory, std::shared_ptr<cuda::Pinned> pinned);
+  // Unregisters and unmaps. Not on a data path.
+  void release();
+
+ private:
+  struct Unused {
+    Mapping memory;
+    std::shared_ptr<cuda::Pinned> pinned;  // destroyed first
+  };
+
+  Mutex mutex_;
+  std::vector<Unused> unused_ OH_GUARDED_BY(mutex_);
+  int attending_ OH_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace oh
