@@ -188,7 +188,7 @@ OH_API oh_status oh_peer_get_info(oh_peer* peer, oh_peer_info* info);
 typedef struct oh_path_row {
   size_t struct_size;
   const char* operation; /* "message", "pending message", "put/get", "atomic" or "stream" */
-  const char* source;    /* memory kinds: "host", "shared", "device", "device-private" */
+  const char* source;    /* memory kinds: "host", "shared", "pinned", "device", "device-private" */
   const char* target;
   uint64_t first; /* sizes in bytes, both inclusive */
   uint64_t last;

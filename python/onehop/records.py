@@ -200,7 +200,7 @@ class PathRow:
     """
 
     operation: str  # "message", "pending message", "put/get", "atomic" or "stream"
-    source: str  # kind of memory: "host", "shared", "device", "device-private"
+    source: str  # kind of memory: "host", "shared", "pinned", "device", "device-private"
     target: str
     first: int  # bytes, both inclusive
     last: int

@@ -10,6 +10,7 @@
 #include "kernels/image.h"
 #include "kernels/worker.h"
 #include "memory/host_pin.h"
+#include "memory/shared_heap.h"
 #include "platform/cuda/topology.h"
 
 namespace oh {
@@ -75,14 +76,15 @@ void EndpointDevice::close() {
   if (!gpu_ || closed_.exchange(true)) return;
   if (numa_node() >= 0) node_->remove_numa(numa_node());
   if (g_gpu_endpoints.fetch_sub(1) == 1) trim();
-  UnusedPins::instance().leave();
+  if (UnusedPins::instance().leave()) SharedHeap::instance().unpin();
 }
 
 void EndpointDevice::sweep_exports() {
   for (uint32_t number : GpuExports::instance().sweep(gpu_->driver())) node_->memory_gone(number);
   GpuImports::instance().close_unused();
-  UnusedPins::instance().release();
   StreamGates::instance().reap();
+  // Unregistering waits for blocked streams, like close_unused().
+  if (!StreamGates::instance().in_use()) UnusedPins::instance().release();
   StreamGates::instance().close_unused();
   node_->watcher().post_at(now_ns() + kSweepTime, [this, weak = holder_] {
     std::shared_ptr<void> held = weak.lock();

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "memory/shared_heap.h"
-#include "platform/cuda/pointer.h"
 
 namespace oh {
 namespace {
@@ -59,6 +58,7 @@ Result<LocalBuffer> find(const std::shared_ptr<cuda::Gpu>& gpu, const void* data
           static_cast<unsigned long long>(size), data);
     }
     if (memory.placement == Placement::kHost) {
+      buffer.pinned = memory.pinned;
       OH_RETURN_IF_ERROR(wait_for_producer(&after, how.host, "host memory"));
       return buffer;
     }
@@ -109,34 +109,32 @@ bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length) {
 
 namespace {
 
-PinnedView view_of(std::shared_ptr<cuda::Pinned> pinned, const void* data) {
-  if (!pinned) return {};
-  const uint64_t shift = pinned->device(data) - reinterpret_cast<uint64_t>(data);
-  return {true, shift, std::move(pinned)};
+// A registration by another GPU ends with that GPU's context: not for kernels of this one.
+PinnedView view_of(const cuda::Gpu& gpu, std::shared_ptr<cuda::Pinned> registration,
+                   std::shared_ptr<void> memory, const void* data) {
+  const bool ours = registration && &registration->gpu() == &gpu;
+  const uint64_t shift = ours ? registration->device(data) - reinterpret_cast<uint64_t>(data) : 0;
+  return {ours, shift, std::move(memory), std::move(registration)};
 }
 
 }  // namespace
 
-PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, ImportedBlock& block) {
-  return view_of(block.pin(gpu), block.local_base);
+PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu,
+                       const std::shared_ptr<ImportedBlock>& block) {
+  return view_of(*gpu, block->pin(gpu), block, block->local_base);
 }
 
 PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, const void* data, uint64_t size,
                        bool ask) {
   if (std::shared_ptr<SharedBlock> block = SharedHeap::instance().find(data, size)) {
-    return view_of(block->pin(gpu), data);
+    std::shared_ptr<cuda::Pinned> registration = block->pin(gpu);
+    if (registration) return view_of(*gpu, std::move(registration), std::move(block), data);
   }
   if (!ask) return {};
-  const auto address = reinterpret_cast<uint64_t>(data);
-  Result<cuda::PointerFacts> first =
-      cuda::pointer_facts(gpu->driver(), address, cuda::Depth::kPlace);
-  if (!first.ok() || first->type != cuda::kMemoryTypeHost || first->buffer_id == 0) return {};
-  // Each registration has an id of its own.
-  Result<cuda::PointerFacts> last =
-      cuda::pointer_facts(gpu->driver(), address + size - 1, cuda::Depth::kId);
-  if (!last.ok() || last->buffer_id != first->buffer_id) return {};
+  Result<MemoryFacts> facts = classify(gpu->driver(), data, size);
+  if (!facts.ok() || !facts->pinned) return {};
   Result<cuda::DevicePtr> there = gpu->device_address(data);
-  return there.ok() ? PinnedView{true, *there - address, nullptr} : PinnedView();
+  return there.ok() ? PinnedView{true, *there - reinterpret_cast<uint64_t>(data)} : PinnedView();
 }
 
 Status wait_for_pending(After* after, Deadline deadline, const char* what) {

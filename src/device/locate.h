@@ -15,13 +15,14 @@
 
 namespace oh {
 
-// The local memory of an operation. For host memory only data and size are set: earlier work has
-// ended.
+// The local memory of an operation. For host memory only data, size and `pinned` are set: earlier
+// work has ended.
 struct LocalBuffer {
   const void* data = nullptr;
   uint64_t size = 0;
   bool on_device = false;
-  bool near = false;  // on the endpoint's device, and not managed
+  bool near = false;    // on the endpoint's device, and not managed
+  bool pinned = false;  // host memory that is registered with the driver
   After after;
   std::shared_ptr<const GpuExport> exported;  // null: not known
 };
@@ -55,16 +56,19 @@ bool kernels_reach(cuda::Gpu& gpu, uint64_t base, uint64_t length);
 
 // Host memory of this process as a GPU accesses it.
 struct PinnedView {
-  bool pinned = false;           // kernels can access it, and engines at full speed
-  uint64_t shift = 0;            // the device address minus the host address
-  std::shared_ptr<void> holder;  // keeps memory of onehop registered
+  bool pinned = false;  // kernels can access it, and engines at full speed
+  uint64_t shift = 0;   // the device address minus the host address
+  // Keep memory that onehop shares mapped and registered.
+  std::shared_ptr<void> memory = nullptr;
+  std::shared_ptr<cuda::Pinned> registration = nullptr;
 };
 // Registers shared memory of onehop if it is not registered. Other memory is pinned if the
 // application has pinned it, which only the driver knows: `ask`.
 PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, const void* data, uint64_t size,
                        bool ask);
 // The same for a mapped block of host memory of another process.
-PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu, ImportedBlock& block);
+PinnedView view_pinned(const std::shared_ptr<cuda::Gpu>& gpu,
+                       const std::shared_ptr<ImportedBlock>& block);
 
 // Waits until earlier work is done. OH_ERR_TIMEOUT: `what` names the memory in the text.
 // OH_ERR_CLOSED: the deadline was cancelled.

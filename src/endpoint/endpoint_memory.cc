@@ -46,16 +46,17 @@ Result<std::shared_ptr<RegionRecord>> EndpointMemory::register_region(void* base
                                                                       RegionAccess access) {
   OH_RETURN_IF_ERROR(endpoint_.usable());
   std::shared_ptr<const GpuExport> exported;
+  MemoryFacts memory;
   const std::shared_ptr<cuda::Gpu>& gpu = endpoint_.device().gpu();
   if (gpu && base && length) {
-    OH_ASSIGN_OR_RETURN(MemoryFacts memory, classify(gpu->driver(), base, length));
+    OH_ASSIGN_OR_RETURN(memory, classify(gpu->driver(), base, length));
     if (memory.placement != Placement::kHost) {
       OH_ASSIGN_OR_RETURN(exported, GpuExports::instance().find(gpu->driver(), base, length));
       OH_RETURN_IF_ERROR(check_device(*gpu, *exported));
     }
   }
   if (!exported && base && length) OH_RETURN_IF_ERROR(check_mapped(base, length));
-  return regions_.add(base, length, std::move(exported), access);
+  return regions_.add(base, length, std::move(exported), access, memory.pinned);
 }
 
 Status EndpointMemory::deregister(const RegionRecord& region, Deadline deadline) {

@@ -129,6 +129,7 @@ Status Requests::locate_memory(Request* request, const AfterOption& option) {
                       locate(device.gpu(), request->data, request->size, option,
                              {.ask = !engine_waits, .exported = true, .host = host}));
   request->on_device = buffer.on_device;
+  request->pinned = buffer.pinned;
   request->device.after = std::move(buffer.after);
   request->device.exported = std::move(buffer.exported);
   return {};

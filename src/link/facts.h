@@ -17,6 +17,7 @@ namespace oh {
 enum class MemoryKind : uint8_t {
   kHost,           // private host memory
   kShared,         // a shared block
+  kPinned,         // private host memory that the application has registered with CUDA
   kDevice,         // device memory that the peer can map: cudaMalloc, VMM, exportable pools
   kDevicePrivate,  // not mappable: the default pool of cudaMallocAsync, managed memory
 };

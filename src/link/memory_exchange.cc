@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "link/link.h"
+#include "memory/host_pin.h"
 #include "platform/os/message_socket.h"
 
 namespace oh {
@@ -242,6 +243,7 @@ Status MemoryExchange::on_block_retired(ByteView payload) {
   listener_.retired(number);
   retired.reset();
   GpuImports::instance().close_unused();
+  UnusedPins::instance().release_unattended();
   return {};
 }
 

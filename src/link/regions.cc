@@ -72,7 +72,7 @@ Result<RegionDescriptor> RegionDescriptor::decode(ByteView bytes) {
 
 Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t length,
                                                        std::shared_ptr<const GpuExport> exported,
-                                                       RegionAccess access) {
+                                                       RegionAccess access, bool pinned) {
   if (!base || length == 0) {
     return error(OH_ERR_INVALID, "cannot register %llu bytes at %p",
                  static_cast<unsigned long long>(length), base);
@@ -82,6 +82,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(void* base, uint64_t leng
   region->length = length;
   region->exported = std::move(exported);
   region->access = access;
+  region->pinned = pinned;
   if (!region->exported) region->block = SharedHeap::instance().find(base, length);
   MutexLock lock(mutex_);
   if (free_.empty()) {

@@ -37,6 +37,7 @@ struct RegionRecord {
   uint64_t length = 0;
   std::shared_ptr<SharedBlock> block;         // where the memory is a shared block
   std::shared_ptr<const GpuExport> exported;  // where it is on a device
+  bool pinned = false;                        // host memory that is registered with the driver
   RegionAccess access = RegionAccess::kReadWrite;
   // The UCX mapping, while a peer has the key.
   mutable Mutex mapping_mutex = {};
@@ -97,7 +98,8 @@ class RegionTable {
 
   Result<std::shared_ptr<RegionRecord>> add(void* base, uint64_t length,
                                             std::shared_ptr<const GpuExport> exported,
-                                            RegionAccess access = RegionAccess::kReadWrite);
+                                            RegionAccess access = RegionAccess::kReadWrite,
+                                            bool pinned = false);
   // Removes the region from the control page: no operation begins on it any more. Returns its
   // previous word; 0 if it was not valid.
   uint64_t retire(const RegionRecord& region);

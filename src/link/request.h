@@ -157,6 +157,7 @@ struct alignas(64) RequestCore : ListNode<InPosted>, ListNode<InQueue> {
   bool any_source = false;
   bool attended = false;  // a thread is waiting for it
   bool on_device = false;
+  bool pinned = false;    // host memory that is registered with the driver
   bool in_place = false;  // offered to the channel (RTR), which writes straight into the buffer
   bool eager = false;     // sent before its receive is known
   bool plain = false;     // ended as a short message, which uses no extras
@@ -249,7 +250,7 @@ struct Request : RequestExtras, RequestCore {
     if (!plain) return;
     kind = OpKind::kSend;
     phase = Phase::kIdle;
-    any_source = attended = on_device = in_place = eager = plain = false;
+    any_source = attended = on_device = pinned = in_place = eager = plain = false;
     internal = counted = false;
     endpoint = nullptr;
     peer = nullptr;

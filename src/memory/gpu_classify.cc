@@ -10,7 +10,14 @@ Result<MemoryFacts> classify(const cuda::Driver& driver, const void* data, uint6
                       cuda::pointer_facts(driver, address, cuda::Depth::kPlace));
   MemoryFacts facts;
   const bool device = there.type == cuda::kMemoryTypeDevice;
-  if (!device && !there.managed) return facts;
+  if (!device && !there.managed) {
+    if (there.type != cuda::kMemoryTypeHost || there.buffer_id == 0) return facts;
+    // Each registration has an id of its own.
+    OH_ASSIGN_OR_RETURN(cuda::PointerFacts last,
+                        cuda::pointer_facts(driver, address + size - 1, cuda::Depth::kId));
+    facts.pinned = last.buffer_id == there.buffer_id;
+    return facts;
+  }
   facts.placement = there.managed ? Placement::kManaged : Placement::kDevice;
   facts.device = there.device;
   facts.buffer_id = there.buffer_id;

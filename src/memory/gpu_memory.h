@@ -37,6 +37,7 @@ struct MemoryFacts {
   Placement placement = Placement::kHost;
   cuda::Device device = 0;
   uint64_t buffer_id = 0;  // of the allocation of the first byte
+  bool pinned = false;     // host memory of one registration with the driver
 };
 
 // Classifies [data, data + size). OH_ERR_FAULT: the device memory was freed, is not mapped, or ends

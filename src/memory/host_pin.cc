@@ -13,14 +13,22 @@ std::shared_ptr<cuda::Pinned> HostPin::pin(const std::shared_ptr<cuda::Gpu>& gpu
   if (pinned_ && pinned_->valid()) return pinned_;
   if (failed_) return nullptr;
   pinned_.reset();
-  Result<std::shared_ptr<cuda::Pinned>> made = cuda::Pinned::of(gpu, memory.data(), memory.size());
+  Result<std::shared_ptr<cuda::Pinned>> made =
+      cuda::Pinned::only(gpu, memory.data(), memory.size());
   if (made.ok()) return pinned_ = std::move(*made);
+  if (gpu->is_lost()) return nullptr;
   failed_ = true;
   OH_LOG(kWarn,
          "copies between %s and %llu bytes of shared host memory are several times slower: %s",
          gpu->facts().name.c_str(), static_cast<unsigned long long>(memory.size()),
          made.status().text().c_str());
   return nullptr;
+}
+
+void HostPin::unpin() {
+  std::shared_ptr<cuda::Pinned> unused;  // released without the lock
+  MutexLock lock(mutex_);
+  unused.swap(pinned_);
 }
 
 void HostPin::leave(Mapping memory) {
@@ -33,25 +41,9 @@ UnusedPins& UnusedPins::instance() {
   return of_this_process([] { return new UnusedPins; });
 }
 
-void UnusedPins::attend() {
-  MutexLock lock(mutex_);
-  ++attending_;
-}
-
-void UnusedPins::leave() {
-  bool last = false;
-  {
-    MutexLock lock(mutex_);
-    last = --attending_ == 0;
-  }
-  if (last) release();
-}
-
 void UnusedPins::add(Mapping memory, std::shared_ptr<cuda::Pinned> pinned) {
-  // Declared before the lock, so that it is released after it.
-  Unused now{std::move(memory), std::move(pinned)};
   MutexLock lock(mutex_);
-  if (attending_ > 0) unused_.push_back(std::move(now));
+  unused_.push_back({std::move(memory), std::move(pinned)});
 }
 
 void UnusedPins::release() {

@@ -10,6 +10,7 @@
 // Threading: any thread. pin() calls the driver: not under a link's lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,10 +24,12 @@ namespace oh {
 
 class HostPin {
  public:
-  // Registers the mapping unless it is registered. Null: the driver cannot; engines then copy
-  // slowly, and the reason is logged once.
+  // Registers the mapping unless it is registered. Null: the application has registered some of it,
+  // or the driver cannot, which is logged once; engines then copy slowly.
   std::shared_ptr<cuda::Pinned> pin(const std::shared_ptr<cuda::Gpu>& gpu, const Mapping& memory);
-  // The mapping is given up. Unmaps it now if it was never registered.
+  // Unregisters the mapping until the next pin(). Not on a data path.
+  void unpin();
+  // The mapping is given up. Unmaps it now if it is not registered.
   void leave(Mapping memory);
 
  private:
@@ -42,12 +45,16 @@ class UnusedPins {
  public:
   static UnusedPins& instance();
 
-  // Between the two calls somebody calls release() now and then.
-  void attend();
-  void leave();  // the last one releases the rest
+  // Between the two calls somebody calls release() now and then. leave() returns whether it was the
+  // last one.
+  void attend() { attending_.fetch_add(1); }
+  bool leave() { return attending_.fetch_sub(1) == 1; }
   void add(Mapping memory, std::shared_ptr<cuda::Pinned> pinned);
   // Unregisters and unmaps. Not on a data path.
   void release();
+  void release_unattended() {
+    if (attending_.load() == 0) release();
+  }
 
  private:
   struct Unused {
@@ -57,7 +64,7 @@ class UnusedPins {
 
   Mutex mutex_;
   std::vector<Unused> unused_ OH_GUARDED_BY(mutex_);
-  int attending_ OH_GUARDED_BY(mutex_) = 0;
+  std::atomic<int> attending_{0};
 };
 
 }  // namespace oh

@@ -240,6 +240,7 @@ Operation& OneSided::append_move(const ChosenPart& chosen, Request* request) {
   operation.blocks = chosen.part->blocks;
   operation.missing = chosen.part->bytes;
   operation.on_device = chosen.local->on_device;
+  operation.pinned = chosen.local->pinned;
   operation.exported = chosen.local->exported;
   if (chosen.path->immediate()) background_->add(operation, chosen);
   return operation;

@@ -12,6 +12,8 @@ const char* memory_kind_name(MemoryKind kind) {
       return "host";
     case MemoryKind::kShared:
       return "shared";
+    case MemoryKind::kPinned:
+      return "pinned";
     case MemoryKind::kDevice:
       return "device";
     case MemoryKind::kDevicePrivate:
@@ -81,9 +83,11 @@ Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind tar
   const bool devices = on_device(source) && on_device(target);
   const Route route = selection.device_route(source, target, /*pending=*/false);
   if (!devices && (route == Route::kSourceEngine || route == Route::kTargetEngine)) {
+    const bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
     return {selection.engine_path(), Method::kDirect,
-            std::string("one copy by the device's engine ") +
-                (on_device(source) ? "into" : "out of") + " the shared block"};
+            shared ? "one copy by the engine of the side with the device, which maps the block"
+                   : "one copy by the engine of the side with the pinned memory, which maps the "
+                     "device memory"};
   }
   switch (route) {
     case Route::kSourceEngine:
@@ -113,7 +117,7 @@ Choice through_devices(const LinkFacts& facts, MemoryKind source, MemoryKind tar
           std::string("through pinned host memory: ") +
               (on_device(source) ? "an engine fills it, the CPU drains it"
                                  : "the CPU fills it, an engine drains it") +
-              "; memory that onehop shares takes one copy"};
+              "; memory that onehop shares or the application pins takes one copy"};
 }
 
 Choice or_by_worker(MemoryKind ours, MemoryKind theirs, const Choice& choice) {

@@ -119,9 +119,13 @@ Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool 
   copy.open = is_open(target, same_gpu_);
   copy.their_pending = pending && on_device(source);
   if (!copy.both) {
-    copy.both = source == MemoryKind::kShared || target == MemoryKind::kShared;
-    copy.by_owner = copy.open = target == MemoryKind::kShared;
     copy.slab = Reach::kNo;
+    const bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
+    const bool pinned = (source == MemoryKind::kPinned && our_gpu_) ||
+                        (target == MemoryKind::kPinned && their_gpu_);
+    copy.both = shared || pinned;
+    copy.by_owner = target == MemoryKind::kShared || source == MemoryKind::kPinned;
+    copy.open = target == MemoryKind::kShared || (source == MemoryKind::kPinned && copy.open);
   }
   for (;;) {
     switch (copy_step(copy)) {

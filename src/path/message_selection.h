@@ -54,7 +54,7 @@ enum class Reach : uint8_t { kUnknown, kYes, kNo, kLater };
 
 // A transfer with device memory, as the claimer of its slot sees it.
 struct DeviceCopy {
-  bool both = false;           // an engine may reach both: devices, or a device and a shared block
+  bool both = false;           // an engine may reach both
   bool source = false;         // the claimer has the source
   bool by_owner = false;       // the owner's engine copies where both could (CopySide)
   bool open = false;           // the owner's engine may address the claimer's buffer

@@ -90,6 +90,7 @@ struct Operation final : UcxSink {
   uint64_t offset = 0;            // bytes of that block already pushed
   bool more = false;              // more operations are queued behind this one
   bool on_device = false;         // the local memory is on a device
+  bool pinned = false;            // it is host memory that is registered with the driver
   std::shared_ptr<const GpuExport> exported;
   oh_path taken = OH_PATH_NONE;     // path of the last bytes; OH_PATH_NONE: the link's path
   uint64_t missing = 0;             // bytes; of a get by frames: those not yet received

@@ -10,6 +10,7 @@ Request* PiecewisePath::piece_of(Operation& operation) {
   piece->internal = true;
   piece->kind = operation.kind;
   piece->on_device = operation.on_device;
+  piece->pinned = operation.pinned;
   piece->device.exported = operation.exported;
   piece->owner = piece->path_of_piece = this;
   piece->parent = &operation;
@@ -27,6 +28,7 @@ Request* PiecewisePath::piece_of(const RegionRecord& region, bool put) {
   piece->internal = true;
   piece->kind = put ? OpKind::kPut : OpKind::kGet;
   piece->on_device = region.exported != nullptr;
+  piece->pinned = region.pinned;
   piece->device.exported = region.exported;
   piece->region = region.index;
   piece->version = region.version;

@@ -17,8 +17,8 @@ namespace oh {
 
 namespace {
 
-constexpr MemoryKind kAllKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryKind::kDevice,
-                                    MemoryKind::kDevicePrivate};
+constexpr MemoryKind kAllKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryKind::kPinned,
+                                    MemoryKind::kDevice, MemoryKind::kDevicePrivate};
 
 std::string how_direct(const LinkFacts& facts, bool shared) {
   if (facts.same_process) return "one copy by plain addresses, both sides copying";
@@ -104,10 +104,14 @@ Choice choose_pending(const LinkFacts& facts, MemoryKind source, MemoryKind targ
   if (by_engine || (pending == ready && pending != Route::kSlab)) {
     return choose_message(facts, source, target, size);
   }
+  const std::string why =
+      ", as the target's engine does not wait for work on ours; like other messages if the receive "
+      "was posted first";
+  if (pending == Route::kRelay) {
+    return {OH_PATH_RELAY, Method::kStream, "through pinned host memory" + why};
+  }
   return {OH_PATH_STAGED, Method::kStream,
-          "two copies through a slab on the target's GPU, as the target's engine does not wait for "
-          "work on ours; like other messages if the receive was posted first" +
-              over(facts)};
+          "two copies through a slab on the target's GPU" + why + over(facts)};
 }
 
 Choice choose_one_sided(const LinkFacts& facts, MemoryKind local, MemoryKind remote,
@@ -152,8 +156,10 @@ Choice Selection::explain(const LinkFacts& facts, const PathTable& table, const 
 
 namespace {
 
-// Whether there is a GPU for each end on a device.
+// Whether the pair of memory kinds gets rows of its own.
 bool occurs(const LinkFacts& facts, MemoryKind source, MemoryKind target) {
+  const bool pinned = source == MemoryKind::kPinned || target == MemoryKind::kPinned;
+  if (pinned && !on_device(source) && !on_device(target)) return false;
   return !(on_device(source) && !facts.our_gpu) && !(on_device(target) && !facts.their_gpu);
 }
 

@@ -73,7 +73,7 @@ class Selection {
 
   LinkFacts facts_;
   const PathTable& table_;
-  std::array<std::array<Row, 4>, 4> rows_;  // indexed by the kinds of local and remote memory
+  std::array<std::array<Row, 5>, 5> rows_;  // indexed by the kinds of local and remote memory
 };
 
 // One row of explain(), for sizes [first, last]. `source` is the local memory, also of a get; for
@@ -88,8 +88,8 @@ struct PathRow {
   uint64_t last = 0;
   Choice choice = {};
 };
-// A side has rows for device memory only if it has a GPU. Between device memory and shared blocks
-// the rows of host memory apply.
+// A side has rows for device memory only if it has a GPU. Pinned memory has rows of its own only
+// beside device memory.
 std::vector<PathRow> explain(const LinkFacts& facts);
 
 // For the log: which path large messages take over this link, and why not the faster ones.

@@ -79,6 +79,7 @@ enum SlotMemory : uint32_t {
   kSlotDevice = 1,    // only copy engines may access it
   kSlotMappable = 2,  // the other side can map it: its block has been or will be published
   kSlotPending = 4,   // earlier work on it is pending: the other side must not access it yet
+  kSlotPinned = 8,    // host memory that the engine of its own side copies at full speed
 };
 
 // Shift of the device ordinal, above the flags. The ordinal is valid within one process only.

@@ -25,12 +25,13 @@ struct Explained {
 
 inline void PrintTo(const Explained& explained, std::ostream* out) { *out << explained.link.name; }
 
-// Returns the rows' name for memory of this kind.
-inline std::string kind_in_rows(const LinkKind& link, MemoryKind kind) {
+// Returns the rows' name for memory of this kind, in an operation with memory of kind `other`.
+inline std::string kind_in_rows(const LinkKind& link, MemoryKind kind, MemoryKind other) {
   switch (kind) {
     case MemoryKind::kPrivate:
-    case MemoryKind::kPinned:
       return "host";
+    case MemoryKind::kPinned:
+      return on_device(other) ? "pinned" : "host";
     case MemoryKind::kShared:
       return "shared";
     case MemoryKind::kAsync:
@@ -167,7 +168,8 @@ inline void with_each_pair(Side& side, const Explained& explained, const Pass& p
         SCOPED_TRACE(std::string(memory_name(sources[i])) + " of side " + std::to_string(number) +
                      " to " + memory_name(targets[j]));
         pass(first, first ? i : j,
-             {kind_in_rows(explained.link, sources[i]), kind_in_rows(explained.link, targets[j])});
+             {kind_in_rows(explained.link, sources[i], targets[j]),
+              kind_in_rows(explained.link, targets[j], sources[i])});
       }
     }
   }

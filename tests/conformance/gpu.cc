@@ -107,7 +107,10 @@ std::vector<LinkKind> all_kinds() {
       // One side uses host memory.
       gpu_kind("malloc_and_host", kMalloc, kPrivate, OH_PATH_RELAY),
       put_by(OH_PATH_CUDA_IPC, gpu_kind("host_and_malloc", kPrivate, kMalloc, OH_PATH_RELAY)),
-      put_by(OH_PATH_CUDA_IPC, gpu_kind("pinned_and_vmm", kPinned, kVmm, OH_PATH_RELAY)),
+      // The engine of the side with pinned memory copies.
+      gpu_kind("pinned_and_vmm", kPinned, kVmm, OH_PATH_CUDA_IPC),
+      gpu_kind("malloc_and_pinned", kMalloc, kPinned, OH_PATH_CUDA_IPC),
+      threads(gpu_kind("malloc_and_pinned", kMalloc, kPinned, OH_PATH_CUDA_IPC)),
       // The other one uses host memory that onehop shares: the engine reaches it.
       gpu_kind("malloc_and_shared", kMalloc, kShared, OH_PATH_CUDA_IPC),
       gpu_kind("shared_and_vmm", kShared, kVmm, OH_PATH_CUDA_IPC),

@@ -263,6 +263,35 @@ TEST_F(DeviceCopiesTest, ASharedBlockIsCopiedByTheDevicesEngine) {
     EXPECT_EQ(view_pinned(gpu, block->mapping.data(), kLength, /*ask=*/true).pinned, registered);
     again();
     ASSERT_TRUE(is_ok(SharedHeap::instance().free(block->mapping.data())));
+    block.reset();
+    UnusedPins::instance().release();
+  }
+}
+
+// Pinned memory of the application is mapped nowhere else: the engine of its own side copies.
+TEST_F(DeviceCopiesTest, PinnedMemoryIsCopiedByItsOwnEngine) {
+  Mapping host = std::move(*Mapping::anonymous(kLength));
+  const auto address = reinterpret_cast<uint64_t>(host.data());
+  for (const bool owner_is_host : {true, false}) {
+    for (const bool host_is_source : {true, false}) {
+      SCOPED_TRACE(std::string(owner_is_host ? "owner" : "claimer") + " has the host memory, the " +
+                   (host_is_source ? "source" : "target"));
+      Side& with_host = owner_is_host ? *owner_ : *claimer_;
+      Side& with_device = owner_is_host ? *claimer_ : *owner_;
+      place(with_host, address, /*on_device=*/false);
+      with_host.request.pinned = true;
+      EXPECT_EQ(with_host.copies.memory_of(with_host.request), uint32_t{kSlotPinned});
+      place(with_device, host_is_source ? to_ : from_, /*on_device=*/true);
+      host_is_source ? memcpy(host.data(), bytes_.data(), kLength)
+                     : memset(host.data(), 0xee, kLength);
+      begin(host_is_source == owner_is_host);
+      ASSERT_TRUE(ends_with(OH_OK));
+      EXPECT_EQ(mode(), owner_is_host ? CopyMode::kEngineOfOwner : CopyMode::kEngineOfClaimer);
+      EXPECT_EQ(memcmp(host.data(), bytes_.data(), kLength), 0);
+      EXPECT_EQ(fake.bytes_at(host_is_source ? to_ : from_, kLength), bytes_);
+      again();
+      with_host.request.pinned = false;
+    }
   }
 }
 
@@ -278,6 +307,8 @@ TEST_F(DeviceCopiesTest, AClaimerOnTheDeviceReadsASharedBlock) {
   owner_->transfer.learn();
   EXPECT_EQ(owner_->transfer.path, OH_PATH_LOCAL);
   ASSERT_TRUE(is_ok(SharedHeap::instance().free(block->mapping.data())));
+  block.reset();
+  UnusedPins::instance().release();
 }
 
 // No engine can access private host memory: it is filled or drained through pinned memory.

@@ -168,6 +168,8 @@ TEST_F(HostEnd, SharedMemoryIsRegisteredForTheKernel) {
   check(block->mapping.data(), /*launched=*/true);
   EXPECT_GT(gpu->open_objects(), before);
   ASSERT_TRUE(is_ok(SharedHeap::instance().free(block->mapping.data())));
+  block.reset();
+  UnusedPins::instance().release();
 }
 
 TEST_F(HostEnd, SharedMemoryThatCannotBeRegisteredIsCopiedBlockByBlock) {
@@ -177,6 +179,8 @@ TEST_F(HostEnd, SharedMemoryThatCannotBeRegisteredIsCopiedBlockByBlock) {
   fake.clear_failures();
   check(block->mapping.data(), /*launched=*/false);
   ASSERT_TRUE(is_ok(SharedHeap::instance().free(block->mapping.data())));
+  block.reset();
+  UnusedPins::instance().release();
 }
 
 TEST_F(HostEnd, MemoryThatTheApplicationHasRegisteredIsOpenToTheKernel) {

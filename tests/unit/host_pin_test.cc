@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "device/locate.h"
 #include "memory/import_cache.h"
 #include "memory/shared_heap.h"
 #include "unit/fake_gpu.h"
@@ -19,6 +20,10 @@ constexpr uint64_t kSize = 100'000;
 class HostPinTest : public GpuTest {
  protected:
   std::shared_ptr<SharedBlock> allocate() const { return *SharedHeap::instance().allocate(kSize); }
+  void TearDown() override {
+    UnusedPins::instance().release();
+    GpuTest::TearDown();
+  }
   // Frees the block. Its memory goes with the last reference.
   static void free(std::shared_ptr<SharedBlock> block) {
     EXPECT_TRUE(is_ok(SharedHeap::instance().free(block->mapping.data())));
@@ -53,28 +58,67 @@ TEST_F(HostPinTest, AFailureIsRemembered) {
   free(std::move(block));
 }
 
-// Without anybody who releases it later, the thread that frees the memory does.
-TEST_F(HostPinTest, FreedMemoryIsUnregisteredAtOnceWhereNobodyAttends) {
-  std::shared_ptr<SharedBlock> block = allocate();
-  ASSERT_TRUE(block->pin(gpu));
-  const uint64_t before = released();
-  free(std::move(block));
-  EXPECT_EQ(released(), before + 1);
-}
-
-// Unregistering waits for kernels, so the thread that frees the memory does not do it.
-TEST_F(HostPinTest, FreedMemoryIsUnregisteredByTheOneWhoAttends) {
+// Unregistering waits for kernels, so the thread that frees the memory does not do it, unless
+// nobody else would.
+TEST_F(HostPinTest, FreedMemoryIsUnregisteredLater) {
   UnusedPins& unused = UnusedPins::instance();
-  unused.attend();
-  for (const bool last : {false, true}) {
+  for (const bool attended : {true, false}) {
+    if (attended) unused.attend();
     std::shared_ptr<SharedBlock> block = allocate();
     ASSERT_TRUE(block->pin(gpu));
     const uint64_t before = released();
     free(std::move(block));
-    EXPECT_EQ(released(), before);
-    last ? unused.leave() : unused.release();
+    unused.release_unattended();
+    EXPECT_EQ(released(), attended ? before : before + 1);
+    unused.release();
     EXPECT_EQ(released(), before + 1);
+    if (attended) {
+      EXPECT_TRUE(unused.leave());
+    }
   }
+}
+
+// A block that outlives the last endpoint on a GPU holds no context.
+TEST_F(HostPinTest, BlocksAreUnregisteredUntilTheirNextUse) {
+  std::shared_ptr<SharedBlock> block = allocate();
+  ASSERT_TRUE(block->pin(gpu));
+  const uint64_t before = registered();
+  SharedHeap::instance().unpin();
+  EXPECT_EQ(gpu.use_count(), 1);
+  ASSERT_TRUE(block->pin(gpu));
+  EXPECT_EQ(registered(), before + 1);
+  free(std::move(block));
+}
+
+// The application may unregister what it has registered at any time, and may have registered only
+// part of it.
+TEST_F(HostPinTest, WhatTheApplicationHasRegisteredIsLeftAlone) {
+  std::shared_ptr<SharedBlock> block = allocate();
+  void* const base = block->mapping.data();
+  {
+    cuda::Enter enter(*gpu);
+    ASSERT_EQ(fake.driver->host_register(base, 4096, cuda::kHostRegisterDeviceMap), 0);
+  }
+  EXPECT_FALSE(block->pin(gpu));
+  EXPECT_TRUE(view_pinned(gpu, base, 4096, /*ask=*/true).pinned);
+  EXPECT_FALSE(view_pinned(gpu, base, 4097, /*ask=*/true).pinned);
+  {
+    cuda::Enter enter(*gpu);
+    ASSERT_EQ(fake.driver->host_unregister(base), 0);
+  }
+  EXPECT_TRUE(view_pinned(gpu, base, 4097, /*ask=*/true).pinned);
+  free(std::move(block));
+}
+
+// Its context, and the registration with it, may end at any time.
+TEST_F(HostPinTest, KernelsOfAnotherGpuDoNotUseARegistration) {
+  std::shared_ptr<SharedBlock> block = allocate();
+  std::shared_ptr<cuda::Gpu> other = *cuda::Gpu::open(*fake.driver, "cuda:1");
+  ASSERT_TRUE(block->pin(other));
+  EXPECT_FALSE(view_pinned(gpu, block->mapping.data(), kSize, /*ask=*/true).pinned);
+  EXPECT_TRUE(view_pinned(other, block->mapping.data(), kSize, /*ask=*/true).pinned);
+  free(std::move(block));
+  UnusedPins::instance().release();
 }
 
 TEST_F(HostPinTest, MemoryThatNoEngineUsedIsNotRegistered) {
@@ -97,6 +141,7 @@ TEST_F(HostPinTest, TheMappingOfAnotherProcessIsRegisteredToo) {
   pinned.reset();
   const uint64_t before = released();
   import->reset();
+  UnusedPins::instance().release();
   EXPECT_EQ(released(), before + 1);
   free(std::move(block));
 }

@@ -92,6 +92,68 @@ TEST_F(SlotsPathTest, ManyBlocksGoInTurns) {
   EXPECT_TRUE(are_equal(operation_));
 }
 
+// A host endpoint ends its link while the engine of the peer copies into its memory, and while the
+// peer copies between host buffers.
+class LinkThatEnds : public SlotsPathTest {
+ protected:
+  void SetUp() override {
+    Transfers& transfers = target_.transfers;
+    for (const bool device : {false, true}) {
+      Request& request = requests_[device];
+      request.kind = OpKind::kSend;
+      request.internal = true;
+      request.owner = &owner_;
+      request.data = remote_.data() + (device ? kDeviceAt : 0);
+      request.size = kBytes;
+      Transfer* transfer = made_[device] = transfers.offer(&request, /*source=*/true);
+      TransferSlot& slot = *transfer->slot;
+      slot.claimer_length = request.size;
+      slot.claimer_memory = device ? kSlotDevice : 0u;
+      if (device) slot.mode = static_cast<uint32_t>(CopyMode::kEngineOfClaimer);
+      ASSERT_TRUE(slot_advance(slot, transfer->sequence, SlotState::kPosted, SlotState::kClaimed));
+      ASSERT_TRUE(transfers.claimed(transfer));
+      transfer->learn();
+      uint64_t offset;
+      uint64_t size;
+      ASSERT_EQ(transfer->take_chunks(/*from_back=*/false, 1, &offset, &size), 1u);
+    }
+    made_[0]->import = std::make_shared<ImportedBlock>();
+  }
+  void TearDown() override {}
+  bool end() {
+    const Status status = error(OH_ERR_CLOSED, "closed here");
+    return target_.transfers.fail_all(status, /*peer_is_dead=*/false);
+  }
+
+  static constexpr size_t kBytes = 100;
+  static constexpr size_t kDeviceAt = 500;
+  struct Owner final : PieceOwner {
+    void piece_ended(Request*) override {}
+  } owner_;
+  Request requests_[2];
+  Transfer* made_[2] = {};
+};
+
+TEST_F(LinkThatEnds, MemoryIsInUseUntilThePeersEngineIsDone) {
+  Transfers& transfers = target_.transfers;
+  LinkGuard guard(target_.link);
+  EXPECT_TRUE(end());
+  EXPECT_TRUE(transfers.engine_within(remote_.data() + kDeviceAt, kBytes));
+  EXPECT_FALSE(transfers.engine_within(remote_.data(), kBytes));
+  for (Transfer* each : made_) each->account(1);
+  EXPECT_TRUE(transfers.settle_rest());
+  EXPECT_FALSE(transfers.engine_within(remote_.data() + kDeviceAt, kBytes));
+  EXPECT_FALSE(transfers.in_use());
+}
+
+// Its own engine, of which it has none, holds no mapping.
+TEST_F(LinkThatEnds, AHostEndpointLeavesTheRest) {
+  LinkGuard guard(target_.link);
+  EXPECT_TRUE(end());
+  target_.transfers.leave_rest();
+  EXPECT_TRUE(target_.transfers.in_use());
+}
+
 // A slot is freed if the channel has no room for its frame.
 TEST_F(SlotsPathTest, AFullChannelIsTriedAgain) {
   prepare(OpKind::kPut);

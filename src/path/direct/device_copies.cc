@@ -20,7 +20,9 @@ constexpr int64_t kSwitchAfter = 300 * kMicrosecond;
 }  // namespace
 
 uint32_t DeviceCopies::memory_of(const Request& request) const {
-  if (!request.on_device) return is_open(request) ? kSlotMappable : 0u;
+  if (!request.on_device) {
+    return is_open(request) ? kSlotMappable : copies_own(request) ? kSlotPinned : 0u;
+  }
   const GpuExport& exported = *request.device.exported;
   const bool mappable = link_.selection->is_mappable(kind_of(exported));
   return kSlotDevice | (mappable ? kSlotMappable : 0u) | (request.pending() ? kSlotPending : 0u) |
@@ -44,6 +46,10 @@ bool DeviceCopies::is_open(const Request& request) const {
     return SharedHeap::instance().find(request.data, request.size) != nullptr;
   }
   return link_.memory->block_of(request.data, request.size) != 0;
+}
+
+bool DeviceCopies::copies_own(const Request& request) const {
+  return request.pinned && link_.device && link_.selection->opens_blocks();
 }
 
 bool DeviceCopies::wants_slab(const GpuExport& sink) const {
@@ -133,7 +139,7 @@ DeviceCopies::Step DeviceCopies::next_step(Transfer& transfer) {
     transfer.slot->mode.compare_exchange_strong(engine, static_cast<uint32_t>(CopyMode::kRelay));
     transfer.mode = CopyMode::kUndecided;
     transfer.learn();
-    say_slow(transfer);
+    if (transfer.between_devices()) say_slow(transfer);
   }
   return Step::kNothing;
 }
@@ -151,7 +157,7 @@ bool DeviceCopies::may_take_over(const Transfer& transfer) const {
 DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
   const Request* request = transfer.request;
   const bool ours = request && request->on_device;
-  const bool devices = ours && (transfer.remote_memory & kSlotDevice);
+  const bool devices = request && transfer.between_devices();
   DeviceCopy copy;
   copy.both = devices;
   copy.source = transfer.source;
@@ -160,11 +166,16 @@ DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
   copy.pending = request && request->pending();
   copy.their_pending = (transfer.remote_memory & kSlotPending) != 0;
   if (!devices) {
-    // Between host and device, the engine of the device's side copies.
-    const bool open = request && !ours && is_open(*request);
-    copy.both = open || (ours && (transfer.remote_memory & kSlotMappable));
-    copy.by_owner = copy.open = open;
     copy.slab = Reach::kNo;
+    if (ours && (transfer.remote_memory & kSlotPinned)) {
+      copy.both = copy.by_owner = true;
+    } else if (ours) {
+      copy.both = (transfer.remote_memory & kSlotMappable) != 0;
+      copy.by_owner = copy.open = false;
+    } else if (request) {
+      copy.by_owner = copy.open = is_open(*request);
+      copy.both = copy.open || copies_own(*request);
+    }
   }
   for (;;) {
     switch (copy_step(copy)) {
@@ -340,7 +351,6 @@ void DeviceCopies::start_engine(Transfer& transfer) {
   copy.from = transfer.source ? transfer.local : transfer.mapped;
   copy.size = transfer.length;
   if (transfer.request) copy.after = transfer.request->device.after.event();
-  const bool devices = transfer.local_device && (transfer.remote_memory & kSlotDevice);
   copy.word = link_.device->address_of(transfer.slot->word);
   copy.value = slot_word(transfer.sequence, SlotState::kDone);
   Worker* worker = for_worker(transfer) ? link_.device->worker() : nullptr;
@@ -352,7 +362,7 @@ void DeviceCopies::start_engine(Transfer& transfer) {
                                         reinterpret_cast<uint64_t>(copy.from), copy.size, copy.word,
                                         copy.value | kSlotByWorker});
     if (by_worker) return {};
-    if (!devices) pin_host(transfer);
+    if (!transfer.between_devices()) pin_host(transfer);
     stream = link_.device->take_stream();
     OH_RETURN_IF_ERROR(stream.status());
     OH_RETURN_IF_ERROR(link_.device->enqueue(*stream, copy));
@@ -410,8 +420,10 @@ Status DeviceCopies::enqueue_wait(Transfer& transfer, cuda::Stream stream) {
 
 // Whether the GPU's worker may make the copy. It only pushes: copies by the sink are rare.
 bool DeviceCopies::for_worker(const Transfer& transfer) const {
-  const bool devices = transfer.local_device && (transfer.remote_memory & kSlotDevice);
-  if (!link_.device->worker() || !devices || !transfer.source || !transfer.request) return false;
+  if (!link_.device->worker() || !transfer.between_devices() || !transfer.source ||
+      !transfer.request) {
+    return false;
+  }
   // The worker serves no gets: the initiator's explain() could not show it.
   if (transfer.request->serves_peer()) return false;
   const DeviceMemory& ours = transfer.request->device;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DeviceCopies: transfers with device memory. The claimer decides which side copies (copy_step()).
-// Between a device and a shared block of host memory it is the engine of the device's side.
+// Between a device and a shared block of host memory it is the engine of the device's side; between
+// a device and pinned host memory, which is mapped nowhere else, the engine of the host's side.
 // Either that side's engine copies everything at once and then writes DONE into the slot, or both
 // sides work through a pipe. The GPU's worker may make a small copy instead of the engine; the slot
 // looks the same.
@@ -82,6 +83,8 @@ class DeviceCopies {
   bool is_open(const GpuExport& exported) const;
   // The same for a request in host memory.
   bool is_open(const Request& request) const;
+  // Whether the local engine copies between the peer's device memory and a request's host memory.
+  bool copies_own(const Request& request) const;
   void pin_host(const Transfer& transfer);
   void start_engine(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool for_worker(const Transfer& transfer) const;

@@ -62,6 +62,7 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   // Sets the slot's copy mode unless it is set already; either way the transfer has a mode then.
   void set_mode(CopyMode wanted);
   void take_mode(CopyMode said);
+  bool between_devices() const { return local_device && (remote_memory & kSlotDevice) != 0; }
   bool by_pipe() const { return mode == CopyMode::kRelay || mode == CopyMode::kStaged; }
   // This side leaves the transfer: releases local streams that wait for DONE, which may never be
   // written.

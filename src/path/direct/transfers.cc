@@ -406,7 +406,8 @@ bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
 bool Transfers::engine_within(const uint8_t* base, uint64_t length) const {
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     bool apart = transfer->local >= base + length || transfer->local + transfer->length <= base;
-    if (!transfer->request && !apart && transfer->with_engine() && broken().ok()) return true;
+    if (transfer->request || apart || !transfer->on_device || transfer->by_pipe()) continue;
+    if (!is_over(*transfer, link_.peer_is_dead())) return true;
   }
   return false;
 }
@@ -437,7 +438,8 @@ void Transfers::leave_rest() {
   link_.count_polled(-static_cast<int>(device_active_));
   device_active_ = 0;
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
-    if (transfer->import) link_.device->keep(transfer->import);
+    // Only our engine copies after the link's end, so this endpoint has one.
+    if (transfer->on_device && transfer->import) link_.device->keep(transfer->import);
   }
 }
 

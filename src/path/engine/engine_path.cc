@@ -134,13 +134,15 @@ EnginePath::Access EnginePath::access(const Part& part, bool wanted) const {
   if (part.target.on_device) {
     PinnedView host = view_pinned(gpu, part.local.data, part.local.size, /*ask=*/wanted);
     const bool both = wanted && host.pinned && kernels_reach_target(part);
-    return {both ? kLongestBesideHost : 0, host.shift, 0, std::move(host.holder)};
+    const uint64_t shift = host.shift;
+    return {both ? kLongestBesideHost : 0, shift, 0, std::move(host)};
   }
   const auto* base = reinterpret_cast<const void*>(part.target.base);
-  PinnedView host = part.import ? view_pinned(gpu, *part.import)
+  PinnedView host = part.import ? view_pinned(gpu, part.import)
                                 : view_pinned(gpu, base, part.target.length, /*ask=*/wanted);
   const bool both = wanted && host.pinned && kernels_reach_local(part);
-  return {both ? kLongestBesideHost : 0, 0, host.shift, std::move(host.holder)};
+  const uint64_t shift = host.shift;
+  return {both ? kLongestBesideHost : 0, 0, shift, std::move(host)};
 }
 
 // The worker if the movement is one small block, else null. Within one process the worker is not

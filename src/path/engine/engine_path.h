@@ -27,10 +27,10 @@ class EnginePath final : public Path, public Immediate {
  private:
   // How the device accesses the two ends of a part.
   struct Access {
-    uint64_t most = 0;                       // the largest block that a kernel may copy; 0: none
-    uint64_t local_shift = 0;                // of a host address to the device's address for it
-    uint64_t remote_shift = 0;               // likewise; in this process or mapped here
-    std::shared_ptr<void> holder = nullptr;  // keeps host memory registered
+    uint64_t most = 0;          // the largest block that a kernel may copy; 0: none
+    uint64_t local_shift = 0;   // of a host address to the device's address for it
+    uint64_t remote_shift = 0;  // likewise; in this process or mapped here
+    PinnedView host = {};       // keeps host memory mapped and registered
   };
   bool wants_kernels(const Movement& movement) const;
   bool kernels_reach_local(const Part& part) const;

@@ -180,10 +180,16 @@ class Pinned {
  public:
   static oh::Result<std::shared_ptr<Pinned>> of(const std::shared_ptr<Gpu>& gpu, void* base,
                                                 size_t size);
+  // The same for memory that belongs to the caller alone. Null: the application has registered some
+  // of it, and may unregister it at any time.
+  static oh::Result<std::shared_ptr<Pinned>> only(const std::shared_ptr<Gpu>& gpu, void* base,
+                                                  size_t size);
   ~Pinned();
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
-  // False: the registration is gone with the context that made it.
+  // The GPU whose context has registered it.
+  const Gpu& gpu() const { return *gpu_; }
+  // False: the registration is gone with that context.
   bool valid() const { return !gpu_->is_lost(); }
   // The device address of `host`, which must lie within the range.
   DevicePtr device(const void* host) const {
@@ -194,9 +200,11 @@ class Pinned {
   Pinned() = default;
   Status start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size);
   void stop();
+  void unregister();
 
-  std::shared_ptr<Gpu> gpu_;
-  void* base_ = nullptr;  // rounded to pages
+  bool listed_ = true;        // others may find it: of()
+  std::shared_ptr<Gpu> gpu_;  // null: nothing is registered
+  void* base_ = nullptr;      // rounded to pages
   size_t size_ = 0;
   DevicePtr device_ = 0;
   bool ours_ = false;  // onehop registered it and must unregister it

@@ -20,11 +20,13 @@ Registry& registry() {
   return *made;
 }
 
-}  // namespace
+struct Pages {
+  void* base;
+  size_t size;
+};
 
-oh::Result<std::shared_ptr<Pinned>> Pinned::of(const std::shared_ptr<Gpu>& gpu, void* base,
-                                               size_t size) {
-  OH_RETURN_IF_ERROR(gpu->driver().usable());
+// The pages that hold the memory.
+oh::Result<Pages> pages_of(void* base, size_t size) {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<uint64_t>(base);
   const uint64_t from = first & ~(page - 1);
@@ -32,18 +34,36 @@ oh::Result<std::shared_ptr<Pinned>> Pinned::of(const std::shared_ptr<Gpu>& gpu, 
   if (size == 0 || to <= from) {
     return error(OH_ERR_INVALID, "%zu bytes at %p cannot be pinned", size, base);
   }
-  auto* rounded = reinterpret_cast<void*>(from);
+  return Pages{reinterpret_cast<void*>(from), to - from};
+}
+
+}  // namespace
+
+oh::Result<std::shared_ptr<Pinned>> Pinned::of(const std::shared_ptr<Gpu>& gpu, void* base,
+                                               size_t size) {
+  OH_RETURN_IF_ERROR(gpu->driver().usable());
+  OH_ASSIGN_OR_RETURN(const Pages pages, pages_of(base, size));
   std::shared_ptr<Pinned> known;  // released outside of the lock, which its destructor takes
   std::shared_ptr<Pinned> pinned(new Pinned);
   Registry& all = registry();
   MutexLock lock(all.mutex);
-  auto entry = all.by_base.find({&gpu->driver(), rounded});
+  auto entry = all.by_base.find({&gpu->driver(), pages.base});
   if (entry != all.by_base.end()) known = entry->second.lock();
   // A registration is gone with the context that made it.
-  if (known && known->valid() && known->size_ >= to - from) return known;
-  OH_RETURN_IF_ERROR(pinned->start(gpu, rounded, to - from));
-  all.by_base[{&gpu->driver(), rounded}] = pinned;
+  if (known && known->valid() && known->size_ >= pages.size) return known;
+  OH_RETURN_IF_ERROR(pinned->start(gpu, pages.base, pages.size));
+  all.by_base[{&gpu->driver(), pages.base}] = pinned;
   return pinned;
+}
+
+oh::Result<std::shared_ptr<Pinned>> Pinned::only(const std::shared_ptr<Gpu>& gpu, void* base,
+                                                 size_t size) {
+  OH_RETURN_IF_ERROR(gpu->driver().usable());
+  OH_ASSIGN_OR_RETURN(const Pages pages, pages_of(base, size));
+  std::shared_ptr<Pinned> pinned(new Pinned);
+  pinned->listed_ = false;
+  OH_RETURN_IF_ERROR(pinned->start(gpu, pages.base, pages.size));
+  return pinned->gpu_ ? pinned : nullptr;
 }
 
 Status Pinned::start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size) {
@@ -52,6 +72,7 @@ Status Pinned::start(const std::shared_ptr<Gpu>& gpu, void* base, size_t size) {
   OH_RETURN_IF_ERROR(enter.status());
   Code code = driver.host_register(base, size, kHostRegisterPortable | kHostRegisterDeviceMap);
   // If it is already registered, the application owns the registration.
+  if (code == kHostMemoryAlreadyRegistered && !listed_) return {};
   if (code != kSuccess && code != kHostMemoryAlreadyRegistered) {
     return driver.failure(code, symbol::host_register, strf("%p, %zu bytes", base, size));
   }
@@ -76,16 +97,20 @@ Pinned::~Pinned() {
 }
 
 void Pinned::stop() {
-  const Driver& driver = gpu_->driver();
+  if (!listed_) return unregister();
   Registry& all = registry();
   MutexLock lock(all.mutex);
-  auto entry = all.by_base.find({&driver, base_});
+  auto entry = all.by_base.find({&gpu_->driver(), base_});
   if (entry != all.by_base.end() && entry->second.expired()) all.by_base.erase(entry);
+  unregister();
+}
+
+void Pinned::unregister() {
   if (!ours_) return;
   gpu_->count_objects(-1);
   if (gpu_->is_lost()) return;
   Enter enter(*gpu_);
-  if (enter.status().ok()) driver.host_unregister(base_);
+  if (enter.status().ok()) gpu_->driver().host_unregister(base_);
 }
 
 }  // namespace oh::cuda
