@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/handles.h"
-#include "memory/host_pin.h"
 
 using namespace oh;  // NOLINT: the C API is a thin wrapper of this namespace
 
@@ -212,9 +211,7 @@ oh_status oh_shared_alloc(size_t size, void** data) {
 
 oh_status oh_shared_free(void* data) {
   if (!data) return OH_OK;
-  const Status status = SharedHeap::instance().free(data);
-  UnusedPins::instance().release_unattended();
-  return report(status);
+  return report(SharedHeap::instance().free(data));
 }
 
 }  // extern "C"

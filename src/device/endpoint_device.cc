@@ -9,8 +9,6 @@
 #include "kernels/batch.h"
 #include "kernels/image.h"
 #include "kernels/worker.h"
-#include "memory/host_pin.h"
-#include "memory/shared_heap.h"
 #include "platform/cuda/topology.h"
 
 namespace oh {
@@ -44,7 +42,6 @@ Status EndpointDevice::open(const Config& config, std::shared_ptr<Node> node,
   staging_ = std::make_shared<StagingPool>(gpu_, config.staging_buffer,
                                            static_cast<uint32_t>(config.staging_buffers));
   g_gpu_endpoints.fetch_add(1);
-  UnusedPins::instance().attend();
   if (config.numa == "auto") numa_node_ = gpu_->facts().numa;
   if (numa_node() >= 0) node_->add_numa(numa_node());
   sweep_exports();
@@ -76,15 +73,12 @@ void EndpointDevice::close() {
   if (!gpu_ || closed_.exchange(true)) return;
   if (numa_node() >= 0) node_->remove_numa(numa_node());
   if (g_gpu_endpoints.fetch_sub(1) == 1) trim();
-  if (UnusedPins::instance().leave()) SharedHeap::instance().unpin();
 }
 
 void EndpointDevice::sweep_exports() {
   for (uint32_t number : GpuExports::instance().sweep(gpu_->driver())) node_->memory_gone(number);
   GpuImports::instance().close_unused();
   StreamGates::instance().reap();
-  // Unregistering waits for blocked streams, like close_unused().
-  if (!StreamGates::instance().in_use()) UnusedPins::instance().release();
   StreamGates::instance().close_unused();
   node_->watcher().post_at(now_ns() + kSweepTime, [this, weak = holder_] {
     std::shared_ptr<void> held = weak.lock();

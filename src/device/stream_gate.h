@@ -81,11 +81,6 @@ class StreamGates {
   // may still wait for it.
   Status enqueue(const std::shared_ptr<cuda::Gpu>& gpu, cuda::Stream stream,
                  const SegmentWord& word);
-  // Whether a stream may wait for a gate.
-  bool in_use() {
-    MutexLock lock(mutex_);
-    return !gates_.empty();
-  }
   // Takes back the gates that their streams have passed.
   void reap();
   // Call when the segment's link ends. Unregisters the segment now, or once no stream waits for any

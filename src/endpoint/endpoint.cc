@@ -6,7 +6,6 @@
 
 #include "base/fault.h"
 #include "base/log.h"
-#include "memory/host_pin.h"
 #include "platform/os/fork.h"
 #include "platform/os/os.h"
 
@@ -120,7 +119,6 @@ void Endpoint::close() {
     GpuImports::instance().close_unused();
     StreamGates::instance().reap();
   }
-  UnusedPins::instance().release_unattended();
   doorbell().ring();
   if (trace_) {
     if (Status status = trace_->write(); !status.ok()) {

@@ -92,7 +92,8 @@ std::vector<std::shared_ptr<Peer>> EndpointMemory::may_be_inside() const {
 bool EndpointMemory::is_outside(Peer& peer, Deadline deadline) const {
   const bool by_engines =
       endpoint_.device().gpu() != nullptr || peer.link().selection->opens_blocks();
-  return peer.operations().one_sided().wait_until_outside(deadline, by_engines);
+  return peer.operations().one_sided().wait_until_outside(deadline, by_engines) &&
+         !peer.operations().left_to_engines();
 }
 
 // Peers that share a segment with us but cannot access our memory send their puts and gets as

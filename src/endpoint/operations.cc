@@ -413,6 +413,11 @@ bool Operations::has_nothing_left() {
          bounce_copies_.empty() && pipeline_.empty() && !transfers_.has_active();
 }
 
+bool Operations::left_to_engines() {
+  LinkGuard guard(link_);
+  return transfers_.left_to_engines();
+}
+
 void Operations::let_go() {
   LinkGuard guard(link_);
   pipeline_.close();

@@ -89,6 +89,8 @@ class Operations final : public LinkOwner {
   bool close(Deadline until);
   // Whether the link has ended and holds no received data that a receive could still take.
   bool has_nothing_left();
+  // See Transfers.
+  bool left_to_engines();
   // Releases the resources of the link. Called after close(), once the peer has been told.
   void let_go();
 

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "endpoint/endpoint.h"
-#include "memory/host_pin.h"
 
 namespace oh {
 namespace {
@@ -240,7 +239,6 @@ Peer::~Peer() {
     Imports imports = memory_.close();
   }
   if (link().device) GpuImports::instance().close_unused();
-  UnusedPins::instance().release_unattended();
 }
 
 void Peer::close(Deadline until) {

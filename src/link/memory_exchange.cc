@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "link/link.h"
-#include "memory/host_pin.h"
 #include "platform/os/message_socket.h"
 
 namespace oh {
@@ -243,7 +242,6 @@ Status MemoryExchange::on_block_retired(ByteView payload) {
   listener_.retired(number);
   retired.reset();
   GpuImports::instance().close_unused();
-  UnusedPins::instance().release_unattended();
   return {};
 }
 

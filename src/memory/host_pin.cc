@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "platform/os/process.h"
 
 namespace oh {
 
@@ -25,12 +26,6 @@ std::shared_ptr<cuda::Pinned> HostPin::pin(const std::shared_ptr<cuda::Gpu>& gpu
   return nullptr;
 }
 
-void HostPin::unpin() {
-  std::shared_ptr<cuda::Pinned> unused;  // released without the lock
-  MutexLock lock(mutex_);
-  unused.swap(pinned_);
-}
-
 void HostPin::leave(Mapping memory) {
   if (generation_ != fork_generation()) return;
   MutexLock lock(mutex_);
@@ -42,14 +37,33 @@ UnusedPins& UnusedPins::instance() {
 }
 
 void UnusedPins::add(Mapping memory, std::shared_ptr<cuda::Pinned> pinned) {
-  MutexLock lock(mutex_);
-  unused_.push_back({std::move(memory), std::move(pinned)});
+  {
+    MutexLock lock(mutex_);
+    unused_.push_back({std::move(memory), std::move(pinned)});
+    if (std::exchange(running_, true)) return;
+  }
+  unsigned long thread;
+  auto body = [](void* self) { static_cast<UnusedPins*>(self)->release(); };
+  if (start_thread("onehop-unpin", body, this, &thread).ok()) {
+    detach_thread(thread);
+  } else {
+    release();
+  }
 }
 
 void UnusedPins::release() {
-  std::vector<Unused> releasing;
+  for (;;) {
+    std::vector<Unused> releasing;  // destroyed without the lock
+    MutexLock lock(mutex_);
+    releasing.swap(unused_);
+    running_ = !releasing.empty();
+    if (!running_) return;
+  }
+}
+
+bool UnusedPins::empty() const {
   MutexLock lock(mutex_);
-  releasing.swap(unused_);
+  return !running_;
 }
 
 }  // namespace oh

@@ -4,13 +4,13 @@
 // first accesses it. An engine copies from and to registered memory several times as fast as from
 // and to other host memory, and only registered memory is open to kernels.
 //
-// Unregistering waits for kernels that run, so no data path does it: a mapping that is given up
-// goes to UnusedPins, and the watcher of an endpoint on a GPU releases it.
+// Unregistering waits for kernels and for blocked streams, which may wait for a peer. So neither a
+// data path does it nor the watcher, which finds out that peers are dead, but a thread that runs
+// while there is something to unregister (UnusedPins).
 //
 // Threading: any thread. pin() calls the driver: not under a link's lock.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,8 +27,6 @@ class HostPin {
   // Registers the mapping unless it is registered. Null: the application has registered some of it,
   // or the driver cannot, which is logged once; engines then copy slowly.
   std::shared_ptr<cuda::Pinned> pin(const std::shared_ptr<cuda::Gpu>& gpu, const Mapping& memory);
-  // Unregisters the mapping until the next pin(). Not on a data path.
-  void unpin();
   // The mapping is given up. Unmaps it now if it is not registered.
   void leave(Mapping memory);
 
@@ -45,26 +43,20 @@ class UnusedPins {
  public:
   static UnusedPins& instance();
 
-  // Between the two calls somebody calls release() now and then. leave() returns whether it was the
-  // last one.
-  void attend() { attending_.fetch_add(1); }
-  bool leave() { return attending_.fetch_sub(1) == 1; }
   void add(Mapping memory, std::shared_ptr<cuda::Pinned> pinned);
-  // Unregisters and unmaps. Not on a data path.
-  void release();
-  void release_unattended() {
-    if (attending_.load() == 0) release();
-  }
+  // Whether all of them are unregistered and unmapped.
+  bool empty() const;
 
  private:
   struct Unused {
     Mapping memory;
     std::shared_ptr<cuda::Pinned> pinned;  // destroyed first
   };
+  void release();
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<Unused> unused_ OH_GUARDED_BY(mutex_);
-  std::atomic<int> attending_{0};
+  bool running_ OH_GUARDED_BY(mutex_) = false;  // the thread
 };
 
 }  // namespace oh

@@ -60,15 +60,6 @@ std::shared_ptr<SharedBlock> SharedHeap::find(uint32_t number) const {
   return found == by_number_.end() ? nullptr : found->second;
 }
 
-void SharedHeap::unpin() {
-  std::vector<std::shared_ptr<SharedBlock>> blocks;
-  {
-    std::shared_lock lock(mutex_);
-    for (const auto& [base, block] : by_base_) blocks.push_back(block);
-  }
-  for (const std::shared_ptr<SharedBlock>& block : blocks) block->host_pin.unpin();
-}
-
 void SharedHeap::add_listener(const void* key, Listener listener) {
   std::unique_lock lock(mutex_);
   listeners_[key] = std::move(listener);

@@ -48,8 +48,6 @@ class SharedHeap {
   // The block that contains [data, data + size), or nullptr.
   std::shared_ptr<SharedBlock> find(const void* data, uint64_t size) const;
   std::shared_ptr<SharedBlock> find(uint32_t number) const;
-  // Unregisters all blocks with the driver, until an engine uses them again.
-  void unpin();
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   // Called for each freed block, with its number.

@@ -121,7 +121,7 @@ Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool 
   if (!copy.both) {
     copy.slab = Reach::kNo;
     const bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
-    const bool pinned = (source == MemoryKind::kPinned && our_gpu_) ||
+    const bool pinned = (source == MemoryKind::kPinned && device_way_ == DeviceWay::kSegment) ||
                         (target == MemoryKind::kPinned && their_gpu_);
     copy.both = shared || pinned;
     copy.by_owner = target == MemoryKind::kShared || source == MemoryKind::kPinned;

@@ -21,7 +21,7 @@ class HostPinTest : public GpuTest {
  protected:
   std::shared_ptr<SharedBlock> allocate() const { return *SharedHeap::instance().allocate(kSize); }
   void TearDown() override {
-    UnusedPins::instance().release();
+    EXPECT_TRUE(eventually([] { return UnusedPins::instance().empty(); }));
     GpuTest::TearDown();
   }
   // Frees the block. Its memory goes with the last reference.
@@ -58,36 +58,16 @@ TEST_F(HostPinTest, AFailureIsRemembered) {
   free(std::move(block));
 }
 
-// Unregistering waits for kernels, so the thread that frees the memory does not do it, unless
-// nobody else would.
-TEST_F(HostPinTest, FreedMemoryIsUnregisteredLater) {
-  UnusedPins& unused = UnusedPins::instance();
-  for (const bool attended : {true, false}) {
-    if (attended) unused.attend();
+// Unregistering waits for kernels, so the thread that frees the memory does not do it.
+TEST_F(HostPinTest, FreedMemoryIsUnregisteredByAnotherThread) {
+  const uint64_t before = released();
+  for (int i = 1; i <= 3; ++i) {
     std::shared_ptr<SharedBlock> block = allocate();
     ASSERT_TRUE(block->pin(gpu));
-    const uint64_t before = released();
     free(std::move(block));
-    unused.release_unattended();
-    EXPECT_EQ(released(), attended ? before : before + 1);
-    unused.release();
-    EXPECT_EQ(released(), before + 1);
-    if (attended) {
-      EXPECT_TRUE(unused.leave());
-    }
+    EXPECT_TRUE(eventually([&] { return UnusedPins::instance().empty(); }));
+    EXPECT_EQ(released(), before + static_cast<uint64_t>(i));
   }
-}
-
-// A block that outlives the last endpoint on a GPU holds no context.
-TEST_F(HostPinTest, BlocksAreUnregisteredUntilTheirNextUse) {
-  std::shared_ptr<SharedBlock> block = allocate();
-  ASSERT_TRUE(block->pin(gpu));
-  const uint64_t before = registered();
-  SharedHeap::instance().unpin();
-  EXPECT_EQ(gpu.use_count(), 1);
-  ASSERT_TRUE(block->pin(gpu));
-  EXPECT_EQ(registered(), before + 1);
-  free(std::move(block));
 }
 
 // The application may unregister what it has registered at any time, and may have registered only
@@ -118,7 +98,6 @@ TEST_F(HostPinTest, KernelsOfAnotherGpuDoNotUseARegistration) {
   EXPECT_FALSE(view_pinned(gpu, block->mapping.data(), kSize, /*ask=*/true).pinned);
   EXPECT_TRUE(view_pinned(other, block->mapping.data(), kSize, /*ask=*/true).pinned);
   free(std::move(block));
-  UnusedPins::instance().release();
 }
 
 TEST_F(HostPinTest, MemoryThatNoEngineUsedIsNotRegistered) {
@@ -141,8 +120,7 @@ TEST_F(HostPinTest, TheMappingOfAnotherProcessIsRegisteredToo) {
   pinned.reset();
   const uint64_t before = released();
   import->reset();
-  UnusedPins::instance().release();
-  EXPECT_EQ(released(), before + 1);
+  EXPECT_TRUE(eventually([&] { return released() == before + 1; }));
   free(std::move(block));
 }
 

@@ -140,6 +140,7 @@ TEST_F(LinkThatEnds, MemoryIsInUseUntilThePeersEngineIsDone) {
   EXPECT_TRUE(end());
   EXPECT_TRUE(transfers.engine_within(remote_.data() + kDeviceAt, kBytes));
   EXPECT_FALSE(transfers.engine_within(remote_.data(), kBytes));
+  EXPECT_TRUE(transfers.left_to_engines());
   for (Transfer* each : made_) each->account(1);
   EXPECT_TRUE(transfers.settle_rest());
   EXPECT_FALSE(transfers.engine_within(remote_.data() + kDeviceAt, kBytes));
@@ -151,7 +152,10 @@ TEST_F(LinkThatEnds, AHostEndpointLeavesTheRest) {
   LinkGuard guard(target_.link);
   EXPECT_TRUE(end());
   target_.transfers.leave_rest();
-  EXPECT_TRUE(target_.transfers.in_use());
+  EXPECT_TRUE(target_.transfers.left_to_engines());
+  // Nobody settles it any more.
+  made_[1]->account(1);
+  EXPECT_FALSE(target_.transfers.left_to_engines());
 }
 
 // A slot is freed if the channel has no room for its frame.

@@ -403,11 +403,28 @@ bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
   return true;
 }
 
+bool Transfers::left_to_engine(const Transfer& transfer) const {
+  if (transfer.request || !transfer.on_device) return false;
+  if (transfer.with_engine()) return broken().ok();
+  // In a pipe transfer the peer never accesses the local buffer.
+  if (transfer.by_pipe()) return false;
+  const uint64_t word = transfer.slot->word.load(std::memory_order_acquire);
+  const bool over =
+      slot_sequence(word) != transfer.sequence || slot_state(word) == SlotState::kDone;
+  return !over && !is_over(transfer, link_.peer_is_dead());
+}
+
+bool Transfers::left_to_engines() const {
+  for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
+    if (left_to_engine(*transfer)) return true;
+  }
+  return false;
+}
+
 bool Transfers::engine_within(const uint8_t* base, uint64_t length) const {
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     bool apart = transfer->local >= base + length || transfer->local + transfer->length <= base;
-    if (transfer->request || apart || !transfer->on_device || transfer->by_pipe()) continue;
-    if (!is_over(*transfer, link_.peer_is_dead())) return true;
+    if (!apart && left_to_engine(*transfer)) return true;
   }
   return false;
 }

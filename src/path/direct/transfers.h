@@ -86,7 +86,9 @@ class Transfers final : public SpanSinks {
   // Called when no progress follows: the DeviceLink takes over the mappings that the engine still
   // uses.
   void leave_rest();
-  // Whether the local engine still accesses memory in that range for a request that has completed.
+  // Whether an engine of either side may still access local memory for a request that has
+  // completed; and whether in that range.
+  bool left_to_engines() const;
   bool engine_within(const uint8_t* base, uint64_t length) const;
   // Whether a buffer that its request left in doubt is no longer accessed.
   bool released(const std::vector<Doubt>& doubts);
@@ -106,6 +108,7 @@ class Transfers final : public SpanSinks {
   // Whether nothing accesses the transfer's buffer any more, because the link or the peer has
   // ended.
   bool is_over(const Transfer& transfer, bool peer_is_dead) const;
+  bool left_to_engine(const Transfer& transfer) const;
   // Finishes the transfer if its slot is DONE and no local thread copies.
   bool settle(Transfer* transfer);
   void finish(Transfer* transfer, Status status);
