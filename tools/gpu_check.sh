@@ -15,7 +15,8 @@
 #   kernel        messages and puts within kernels, against bare lines
 #   dual          flows within kernels, 128 KiB to 1 GiB, one way and both ways at once
 #   patterns      exchanges among ranks, a rank a GPU, launched and in graphs, against NCCL
-#   relay         64 KiB and 16 MiB through the host: between the GPUs, and from a GPU to the host
+#   relay         64 KiB and 16 MiB through the host between the GPUs, and from a GPU to private and
+#                 to shared host memory, also batches
 #   worker        small messages, puts and gets with ONEHOP_WORKER=1, also from Python
 #   setup, batch, matrix, interpreter (from Python)
 #   torch, weights   torch.distributed's messages, and weights, against NCCL
@@ -282,6 +283,9 @@ run_step() {
     relay)
       ONEHOP_CUDA_IPC=off rows relay 20 latency --memory cuda --sizes 64K,16M --iters 200
       rows relay-host 20 latency --memory cuda,host --sizes 64K,16M --iters 200
+      local shared=(--memory cuda,host --buffers shared)
+      rows shared-host 20 latency "${shared[@]}" --sizes 64K,16M --iters 200
+      rows shared-host-batch 20 batch "${shared[@]}" --sizes 71K --blocks 256 --iters 100
       ;;
     setup) rows setup 20 setup --memory cuda --iters 50 ;;
     batch)

@@ -54,7 +54,8 @@ def empty(
     """Allocate zeroed memory that peers can map: every transfer from or to it is a single copy.
 
     With a dtype, return a numpy array of that shape; without, a memoryview of `shape` bytes. The
-    memory is freed with the last array or view of it.
+    memory is freed with the last array or view of it. A GPU's engine that first copies from or to
+    the memory registers all of it with CUDA.
     """
     if dtype is None:
         # Raises for everything that is not a number of bytes.

@@ -303,11 +303,11 @@ _NO_EXPORT = "this memory has no handle that another process could open"
 _HOST = "the bytes have to cross to the host"
 
 
-def _kind(name: str, memory: Pair, slow: str = "") -> Check:
+def _kind(name: str, memory: Pair, slow: str = "", *, shared: bool = False) -> Check:
     """Return the jobs with one kind of memory on either side."""
     # Each large transfer is prepared and checked several times.
     large = _CHUNKS if "cuda-vmm" in memory else _LARGE
-    base = Job("latency", "c", "sendrecv", 65536, 20, memory=memory)
+    base = Job("latency", "c", "sendrecv", 65536, 20, memory=memory, shared=shared)
     interior = replace(base, offset=_INTERIOR)
     jobs = [base, replace(interior, size=1000), replace(interior, size=large, iterations=2)]
     for mode in ("put", "get"):
@@ -330,7 +330,8 @@ KINDS = (
     _kind("pinned host", ("pinned", "pinned"), _HOST),
     _kind("device to host", ("cuda", "host"), _HOST),
     _kind("host to device", ("host", "cuda"), _HOST),
-    _kind("device to pinned", ("cuda", "pinned"), _HOST),
+    _kind("device to pinned", ("cuda", "pinned")),
+    _kind("device to shared host", ("cuda", "host"), shared=True),
     _kind("cudaMalloc to VMM", ("cuda", "cuda-vmm")),
 )
 
