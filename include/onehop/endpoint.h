@@ -133,8 +133,8 @@ OH_API void* oh_region_data(oh_region* region);
 OH_API size_t oh_region_size(oh_region* region);
 
 /*
- * Allocates zeroed memory that peers can map: every transfer from or to it is a single copy. A GPU's
- * engine that first copies from or to it registers all of it with CUDA.
+ * Allocates zeroed memory that peers can map: every transfer from or to it is a single copy. A
+ * GPU's engine that first copies from or to it registers all of it with CUDA.
  */
 OH_API oh_status oh_shared_alloc(size_t size, void** data);
 OH_API oh_status oh_shared_free(void* data);
