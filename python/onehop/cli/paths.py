@@ -301,6 +301,7 @@ _SLOW = ("relay", "staged")
 
 _NO_EXPORT = "this memory has no handle that another process could open"
 _HOST = "the bytes have to cross to the host"
+_PENDING = "messages that wait for an event cross the link's own pinned memory"
 
 
 def _kind(name: str, memory: Pair, slow: str = "", *, shared: bool = False) -> Check:
@@ -330,7 +331,7 @@ KINDS = (
     _kind("pinned host", ("pinned", "pinned"), _HOST),
     _kind("device to host", ("cuda", "host"), _HOST),
     _kind("host to device", ("host", "cuda"), _HOST),
-    _kind("device to pinned", ("cuda", "pinned")),
+    _kind("device to pinned", ("cuda", "pinned"), _PENDING),
     _kind("device to shared host", ("cuda", "host"), shared=True),
     _kind("cudaMalloc to VMM", ("cuda", "cuda-vmm")),
 )
