@@ -51,7 +51,10 @@ Code cuDevicePrimaryCtxRetain(Context* out, Device device) {
   auto& context = call.world().contexts[static_cast<size_t>(device)];
   if (context == nullptr) {
     context = std::make_shared<ContextState>();
-    context->handle = call.world().new_handle<Context>();
+    Context& handle = call.world().context_handles[device];
+    if (handle == nullptr) handle = call.world().new_handle<Context>();
+    context->handle = handle;
+    context->id = call.world().next_context_id++;
     context->ordinal = device;
     context->physical = config().visible[static_cast<size_t>(device)];
   }
@@ -84,6 +87,15 @@ Code cuCtxGetCurrent(Context* out) {
   if (!call.ok()) return call.code();
   const ContextStack& stack = thread_state().stack;
   *out = stack.size == 0 ? nullptr : stack.contexts[stack.size - 1];
+  return kSuccess;
+}
+
+Code cuCtxGetId(Context context, uint64_t* id) {
+  Call call(Symbol::cuCtxGetId, kAnything);
+  if (!call.ok()) return call.code();
+  const auto found = call.world().context(context);
+  if (found == nullptr) return kContextIsDestroyed;
+  *id = found->id;
   return kSuccess;
 }
 

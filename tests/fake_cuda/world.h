@@ -39,7 +39,8 @@ struct GraphExecState;  // graphs.h
 struct Kernel;          // kernels.h
 
 struct ContextState {
-  Context handle = nullptr;
+  Context handle = nullptr;  // the same for all contexts of a device, as with the driver
+  uint64_t id = 0;           // never reused
   Device ordinal = 0;
   int physical = 0;
   unsigned retained = 0;
@@ -143,7 +144,9 @@ struct World {
   unsigned delay_us = 0;
 
   std::vector<std::shared_ptr<ContextState>> contexts;  // by ordinal; null: not retained
-  std::vector<std::shared_ptr<Pool>> default_pools;     // by ordinal
+  std::map<Device, Context> context_handles;
+  uint64_t next_context_id = 1;
+  std::vector<std::shared_ptr<Pool>> default_pools;  // by ordinal
   std::map<Stream, std::shared_ptr<StreamState>> streams;
   std::vector<Stream> free_streams;  // handles of destroyed streams; the last one is reused next
   std::map<Event, std::shared_ptr<EventState>> events;

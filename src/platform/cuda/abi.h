@@ -254,6 +254,7 @@ struct LaunchConfig {
 
 #define OH_CUDA_NEWER_FUNCTIONS(X)                                 \
   X(stream_id, cuStreamGetId, (Stream, uint64_t*))      /* 12.0 */ \
+  X(context_id, cuCtxGetId, (Context, uint64_t*))       /* 12.0 */ \
   X(context_record, cuCtxRecordEvent, (Context, Event)) /* 12.5 */
 
 #define OH_CUDA_TEST_FUNCTIONS(X)                                                             \

@@ -33,6 +33,7 @@ struct Gpu::WordPage {
 Enter::Enter(const Gpu& gpu) : gpu_(gpu) {
   const Driver& driver = gpu.driver();
   status_ = driver.usable();
+  if (status_.ok()) status_ = gpu.check_context();
   if (!status_.ok()) return;
   Context current = nullptr;
   Code code = driver.context_get_current(&current);
@@ -66,6 +67,17 @@ Enter::~Enter() {
 }
 
 Gpu::Gpu() : kernels_(*this) {}
+
+// The context of a device that was reset has the same handle once it is used again. Its streams and
+// events have none: a driver call with one of the former context crashes the process.
+Status Gpu::check_context() const {
+  if (!driver_->context_id) return {};
+  uint64_t id = 0;
+  const Code code = driver_->context_id(context_, &id);
+  if (code == kSuccess && id == context_id_) return {};
+  return failure(code == kSuccess || code == kInvalidContext ? kContextIsDestroyed : code,
+                 symbol::context_id, strf("cuda:%d", facts_.ordinal));
+}
 
 oh::Result<std::shared_ptr<Gpu>> Gpu::open(const Driver& driver, const std::string& name) {
   OH_ASSIGN_OR_RETURN(Device ordinal, device_named(driver, name));
@@ -124,6 +136,7 @@ Status Gpu::start(const Driver& driver, Device ordinal) {
   }
   driver_ = &driver;  // from here on, ~Gpu() cleans up
   context_ = context;
+  if (driver.context_id) OH_GPU_TRY(context_id, context, &context_id_);
   for (size_t i = 0; i < kStreamsAhead; ++i) {
     OH_ASSIGN_OR_RETURN(Stream stream, make_stream());
     give_stream(stream);

@@ -142,6 +142,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   // while this one is alive.
   Status failure(Code code, const char* call, const std::string& details) const;
   Status keep_loss(Status status) const;
+  // OH_ERR_CLOSED: the device was reset, so that the context is another one.
+  Status check_context() const;
   // Adds `change` to open_objects().
   void count_objects(int change) {
     objects_.fetch_add(static_cast<size_t>(change), std::memory_order_relaxed);
@@ -162,6 +164,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   const Driver* driver_ = nullptr;
   DeviceFacts facts_;
   Context context_ = nullptr;
+  uint64_t context_id_ = 0;  // unique for the life of the process
   mutable Mutex mutex_;
   std::vector<Stream> streams_ OH_GUARDED_BY(mutex_);  // idle
   std::vector<Event> events_ OH_GUARDED_BY(mutex_);    // idle
