@@ -68,9 +68,10 @@ OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, si
 
 /*
  * Copies `size` bytes into the peer's region. If the region is mapped here the copy engine copies,
- * which takes no multiprocessor from other kernels. Otherwise, if the peer's streams use the proxy,
- * the host copies, from device memory of the endpoint's GPU, within the default timeout. A signal
- * that follows makes the bytes visible to the peer. OH_ERR_RANGE: outside of the region.
+ * which takes no multiprocessor from other kernels: device memory, and host memory of
+ * oh_shared_alloc, which the first call registers with CUDA. Otherwise, if the peer's streams use
+ * the proxy, the host copies, from device memory of the endpoint's GPU, within the default timeout.
+ * A signal that follows makes the bytes visible to the peer. OH_ERR_RANGE: outside of the region.
  * OH_ERR_READ_ONLY. OH_ERR_RETIRED: the region is mapped here and has been deregistered.
  * OH_ERR_NOT_VIABLE: neither way is possible. oh_peer_async_error reports later errors of a put by
  * proxy, also OH_ERR_RETIRED.
@@ -86,10 +87,11 @@ OH_API oh_status oh_peer_stream_get(oh_peer* peer, void* stream, void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);
 /*
  * Moves many blocks in the same way (onehop/batch.h; scatter and gather: `packed`). If the regions
- * are mapped here, kernels copy blocks between GPU memory, up to 1,000 blocks each; they wait until
- * other kernels leave room on the GPU (ONEHOP_BATCH_KERNEL). The copy engine copies blocks longer
- * than 2 MiB, and host memory. Pin host memory: with pageable memory the driver may block the call.
- * The arrays belong to the caller again when the call returns, also if it was captured.
+ * are mapped here, kernels copy blocks between GPU memory, and between it and registered host
+ * memory, up to 1,000 blocks each; they wait until other kernels leave room on the GPU
+ * (ONEHOP_BATCH_KERNEL). The copy engine copies blocks longer than 2 MiB (512 KiB with host
+ * memory), and local host memory that is not registered: the driver may block the call for it. The
+ * arrays belong to the caller again when the call returns, also if it was captured.
  *
  * OH_ERR_RANGE: a block is out of bounds; the error text names it. OH_ERR_RETIRED: the region is
  * deregistered. In both cases nothing is enqueued. oh_region_deregister does not wait for

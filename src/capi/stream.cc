@@ -291,7 +291,8 @@ oh_status oh_remote_region_device(oh_remote_region* remote, oh_remote_memory* me
         error(OH_ERR_READ_ONLY, "the region is read-only: kernels put into what this gives them"));
   }
   const AttachedRegion& region = *remote->attached;
-  Result<MappedRegion> found = map_region(*region.endpoint, *region.peer, region.target);
+  Result<MappedRegion> found =
+      map_region(*region.endpoint, *region.peer, region.target, RegionIn::kDevice);
   OH_REPORT_IF_ERROR(found.status());
   *memory = {found->base, region.target.length};
   return OH_OK;

@@ -5,9 +5,33 @@
 
 namespace oh {
 
-Result<MappedRegion> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target) {
+namespace {
+
+MappedRegion map_host(const std::shared_ptr<cuda::Gpu>& gpu, const Peer& peer,
+                      const RemoteTarget& target) {
+  MappedRegion mapped;
+  uint64_t base = 0;
+  if (peer.within_process()) {
+    base = target.base;
+    mapped.host = view_pinned(gpu, reinterpret_cast<const void*>(base), target.length,
+                              /*ask=*/true);
+  } else if ((mapped.import = target.import.lock())) {
+    base = reinterpret_cast<uint64_t>(mapped.import->translate(target.base, target.length));
+    mapped.host = view_pinned(gpu, mapped.import);
+  }
+  if (mapped.host.pinned) mapped.base = base + mapped.host.shift;
+  return mapped;
+}
+
+}  // namespace
+
+Result<MappedRegion> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                                RegionIn where) {
   if (!endpoint.device().gpu()) return peer.stream().why_not();
   MappedRegion mapped;
+  if (!target.on_device && where == RegionIn::kDeviceOrHost) {
+    mapped = map_host(endpoint.device().gpu(), peer, target);
+  }
   if (target.on_device && peer.within_process() &&
       kernels_reach(*endpoint.device().gpu(), target.base, target.length)) {
     mapped.base = target.base;

@@ -14,10 +14,15 @@ namespace oh {
 struct MappedRegion {
   uint64_t base = 0;                           // 0: not mapped
   std::shared_ptr<ImportedBlock> import = {};  // keeps the mapping; null: memory of this process
+  PinnedView host = {};                        // of host memory; keeps it registered
 };
 
+enum class RegionIn : uint8_t { kDevice, kDeviceOrHost };
+
+// Registers shared host memory with the driver; other host memory of this process must be pinned.
 // OH_ERR_NOT_VIABLE: the region is not mapped on this GPU. OH_ERR_RETIRED: it is not registered any
 // more.
-Result<MappedRegion> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target);
+Result<MappedRegion> map_region(Endpoint& endpoint, Peer& peer, const RemoteTarget& target,
+                                RegionIn where);
 
 }  // namespace oh

@@ -28,7 +28,7 @@ Result<MappedRegion> map_for_atomics(Endpoint& endpoint, Peer& peer, const Remot
   if (stream.by_proxy()) {
     why = stream.why_no_kernels();
   } else {
-    mapped = map_region(endpoint, peer, target);
+    mapped = map_region(endpoint, peer, target, RegionIn::kDevice);
     if (mapped.status().code() == OH_ERR_RETIRED) return mapped;
     // Memory that was freed behind the region's end is not mapped any more.
     if (!mapped.ok()) OH_RETURN_IF_ERROR(peer.operations().one_sided().still_registered(target));

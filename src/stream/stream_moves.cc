@@ -29,7 +29,8 @@ class Moving {
     bool proxied = false;
     for (const MovePart& part : move_.parts) {
       if (part.blocks.empty()) continue;
-      Result<MappedRegion> mapped = map_region(*endpoint_, *peer_, part.target);
+      Result<MappedRegion> mapped =
+          map_region(*endpoint_, *peer_, part.target, RegionIn::kDeviceOrHost);
       if (mapped.status().code() == OH_ERR_RETIRED) return mapped.status();
       if (!mapped.ok()) OH_RETURN_IF_ERROR(plan_proxy(part, mapped.status()));
       proxied = proxied || !mapped.ok();
@@ -45,7 +46,7 @@ class Moving {
   // Holds the memory of what was enqueued, even after an error.
   Status enqueue() {
     Status status = enqueue_all();
-    hold_imports();
+    hold_memory();
     return status;
   }
 
@@ -70,13 +71,13 @@ class Moving {
         continue;
       }
       bytes += way.part.bytes;
-      const bool kernel = kernel_copies(way.part);
+      const auto [most, shift] = access(way);
       for (const Block& block : way.part.blocks) {
         const uint64_t there = way.mapped.base + block.remote_offset;
-        const auto here = reinterpret_cast<uint64_t>(block.local);
+        const uint64_t here = reinterpret_cast<uint64_t>(block.local) + shift;
         const kernels::BatchBlock copy{move_.put ? there : here, move_.put ? here : there,
                                        block.size};
-        if (kernel) {
+        if (block.size <= most) {
           by_kernel.push_back(copy);
         } else {
           OH_RETURN_IF_ERROR(
@@ -92,9 +93,24 @@ class Moving {
     return {};
   }
 
-  bool kernel_copies(const MovePart& part) const {
-    return blocks_ > 1 && gpu().kernels().stream_batch() &&
-           memory_for_kernels(gpu(), part.data, part.size).ok();
+  struct Access {
+    uint64_t most = 0;   // the largest block that a kernel may copy; 0: none
+    uint64_t shift = 0;  // of the local memory to its address for the device
+  };
+  Access access(const Way& way) {
+    const MovePart& part = way.part;
+    const bool many = blocks_ > 1 && gpu().kernels().stream_batch();
+    if (many && memory_for_kernels(gpu(), part.data, part.size).ok()) {
+      return {way.mapped.host.pinned ? kLongestBesideHost : kLongestForKernel};
+    }
+    PinnedView host = view_pinned(endpoint_->device().gpu(), part.data, part.size, /*ask=*/many);
+    const Access found{many && host.pinned ? kLongestBesideHost : 0, host.shift};
+    if (host.memory) hold(std::move(host));
+    return found;
+  }
+  void hold(PinnedView host) {
+    held_.push_back(std::move(host.memory));
+    held_.push_back(std::move(host.registration));
   }
 
   Status enqueue_by_proxy(const MovePart& part) const {
@@ -117,16 +133,15 @@ class Moving {
   }
 
   // Needed for kernels without imports, too: hold() keeps the Gpu, which owns the kernels.
-  void hold_imports() const {
-    using Imports = std::vector<std::shared_ptr<ImportedBlock>>;
-    Imports imports;
-    for (const Way& way : ways_) {
-      if (way.mapped.import) imports.push_back(way.mapped.import);
+  void hold_memory() {
+    for (Way& way : ways_) {
+      if (way.mapped.import) held_.push_back(std::move(way.mapped.import));
+      if (way.mapped.host.pinned) hold(std::move(way.mapped.host));
     }
-    if (imports.empty() && !launched_) return;
+    if (held_.empty() && !launched_) return;
     std::shared_ptr<void> held;
-    if (imports.size() == 1) held = std::move(imports.front());
-    if (imports.size() > 1) held = std::make_shared<Imports>(std::move(imports));
+    if (held_.size() == 1) held = std::move(held_.front());
+    if (held_.size() > 1) held = std::make_shared<Held>(std::move(held_));
     peer_->stream().memory().hold(move_.stream, capturing_, std::move(held));
   }
 
@@ -134,6 +149,8 @@ class Moving {
   const std::shared_ptr<Peer>& peer_;
   const StreamMove& move_;
   std::vector<Way> ways_;
+  using Held = std::vector<std::shared_ptr<void>>;
+  Held held_;
   size_t blocks_ = 0;
   bool capturing_ = false;
   bool launched_ = false;  // a kernel was launched

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Puts and gets of the stream domain with host memory at one end: a region of shared memory, or
+// local memory that is shared or pinned. One block by the copy engine, many by the kernel; launched
+// and in graphs.
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "conformance/batches.h"
+#include "conformance/gpu_stream.h"
+
+namespace conformance::gpu_stream_host {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t kSize = 70'000;
+constexpr size_t kBlocks = 40;
+constexpr size_t kBlock = 700;
+
+class GpuStreamHost : public ::testing::TestWithParam<LinkKind> {};
+
+enum class Call { kPut, kGet, kPutBatch, kGetBatch };
+constexpr Call kCalls[] = {Call::kPut, Call::kGet, Call::kPutBatch, Call::kGetBatch};
+bool puts(Call call) { return call == Call::kPut || call == Call::kPutBatch; }
+
+// Whether byte i takes part.
+bool moves(Call call, size_t i) {
+  const bool one = call == Call::kPut || call == Call::kGet;
+  return one ? i >= 100 : i < kBlocks * 2 * kBlock && i % (2 * kBlock) < kBlock;
+}
+
+void enqueue(Side& side, void* stream, Call call, Buffer& local, onehop::RemoteRegion& remote) {
+  oh_peer* peer = side.peer().get();
+  oh_batch batch = batch_of(local);
+  batch.count = kBlocks;
+  batch.length = kBlock;
+  batch.local_stride = batch.remote_stride = 2 * kBlock;
+  uint8_t* const data = local.data() + 100;
+  switch (call) {
+    case Call::kPut:
+      return onehop::check(oh_peer_stream_put(peer, stream, data, remote.get(), 100, kSize - 100));
+    case Call::kGet:
+      return onehop::check(oh_peer_stream_get(peer, stream, data, remote.get(), 100, kSize - 100));
+    case Call::kPutBatch:
+      return onehop::check(oh_peer_stream_put_batch(peer, stream, remote.get(), &batch));
+    case Call::kGetBatch:
+      return onehop::check(oh_peer_stream_get_batch(peer, stream, remote.get(), &batch));
+  }
+}
+
+// Both sides take turns: the one that moves bytes tells which call, and what the other's region
+// had.
+void move_all(Side& side, StreamSide& here, Buffer& local, onehop::RemoteRegion& remote) {
+  for (const Call call : kCalls) {
+    void* graph =
+        capture_graph(here.stream(), [&] { enqueue(side, here.stream(), call, local, remote); });
+    for (const bool in_graph : {false, true}) {
+      SCOPED_TRACE("call " + std::to_string(static_cast<int>(call)) +
+                   (in_graph ? " in a graph" : ""));
+      local.fill(1);
+      side.sync();
+      in_graph ? launch_graph(graph, here.stream())
+               : enqueue(side, here.stream(), call, local, remote);
+      here.finish();
+      const onehop::Bytes bytes = local.bytes();
+      const onehop::Bytes ours = pattern(1, kSize);
+      const onehop::Bytes theirs = pattern(2, kSize);
+      for (size_t i = 0; i < kSize; ++i) {
+        ASSERT_EQ(bytes[i], !puts(call) && moves(call, i) ? theirs[i] : ours[i]) << i;
+      }
+      side.sync();
+      side.sync();
+    }
+    destroy_graph(graph);
+  }
+}
+
+void be_moved(Side& side, Buffer& region) {
+  for (const Call call : kCalls) {
+    for (int round = 0; round < 2; ++round) {
+      region.fill(2);
+      side.sync();
+      side.sync();
+      const onehop::Bytes bytes = region.bytes();
+      const onehop::Bytes ours = pattern(2, kSize);
+      const onehop::Bytes theirs = pattern(1, kSize);
+      for (size_t i = 0; i < kSize; ++i) {
+        ASSERT_EQ(bytes[i], puts(call) && moves(call, i) ? theirs[i] : ours[i]) << i;
+      }
+      side.sync();
+    }
+  }
+}
+
+TEST_P(GpuStreamHost, PutsAndGetsInTheOrderOfAStream) {
+  run_streams(
+      GetParam(),
+      [](Side& side, StreamSide& here) {
+        Buffer local = side.buffer(kSize);
+        onehop::RemoteRegion remote = side.peer().attach(side.hear(), 20s);
+        move_all(side, here, local, remote);
+        oh_remote_memory memory{};
+        const bool on_device = conformance::on_device(side.kind().memory[1]);
+        EXPECT_EQ(oh_remote_region_device(remote.get(), &memory),
+                  on_device ? OH_OK : OH_ERR_NOT_VIABLE);
+        here.end();
+      },
+      [](Side& side, StreamSide& here) {
+        Buffer buffer = side.buffer(kSize);
+        onehop::Region region = side.endpoint().register_memory(buffer.data(), kSize);
+        side.tell(region.descriptor());
+        be_moved(side, buffer);
+        here.end();
+      });
+}
+
+LinkKind kind_of(const char* name, MemoryKind first, MemoryKind second) {
+  LinkKind kind;
+  kind.name = name;
+  kind.path = OH_PATH_CUDA_IPC;
+  kind.memory[0] = first;
+  kind.memory[1] = second;
+  kind.device[0] = 0;
+  kind.device[1] = 1;
+  kind.driver = FAKE_CUDA_LIBRARY;
+  kind.env = {{"ONEHOP_LOG", "error"}, {"FAKE_CUDA", "devices=2"}};
+  kind.env["ONEHOP_CUDA_LIBRARY"] = kind.driver;
+  return real_if_wanted(kind);
+}
+
+LinkKind threads(LinkKind kind) {
+  kind.name = "threads_" + kind.name;
+  kind.processes = false;
+  kind.path = OH_PATH_LOCAL;
+  return kind;
+}
+
+std::vector<LinkKind> kinds() {
+  using enum MemoryKind;
+  std::vector<LinkKind> all = {
+      kind_of("malloc_and_shared", kMalloc, kShared),
+      kind_of("shared_and_malloc", kShared, kMalloc),
+      kind_of("pinned_and_malloc", kPinned, kMalloc),
+      threads(kind_of("malloc_and_shared", kMalloc, kShared)),
+      threads(kind_of("malloc_and_pinned", kMalloc, kPinned)),
+  };
+  return all;
+}
+
+constexpr auto name_of = [](const auto& test) { return test.param.name; };
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuStreamHost, ::testing::ValuesIn(kinds()), name_of);
+
+}  // namespace
+}  // namespace conformance::gpu_stream_host
