@@ -10,6 +10,7 @@ namespace {
 MappedRegion map_host(const std::shared_ptr<cuda::Gpu>& gpu, const Peer& peer,
                       const RemoteTarget& target) {
   MappedRegion mapped;
+  mapped.in_host = true;
   uint64_t base = 0;
   if (peer.within_process()) {
     base = target.base;
@@ -19,7 +20,8 @@ MappedRegion map_host(const std::shared_ptr<cuda::Gpu>& gpu, const Peer& peer,
     base = reinterpret_cast<uint64_t>(mapped.import->translate(target.base, target.length));
     mapped.host = view_pinned(gpu, mapped.import);
   }
-  if (mapped.host.pinned) mapped.base = base + mapped.host.shift;
+  // Engines use a registration of another GPU, too.
+  if (mapped.host.pinned || mapped.host.registration) mapped.base = base + mapped.host.shift;
   return mapped;
 }
 

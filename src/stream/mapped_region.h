@@ -14,7 +14,8 @@ namespace oh {
 struct MappedRegion {
   uint64_t base = 0;                           // 0: not mapped
   std::shared_ptr<ImportedBlock> import = {};  // keeps the mapping; null: memory of this process
-  PinnedView host = {};                        // of host memory; keeps it registered
+  bool in_host = false;                        // host memory, which `host` keeps registered
+  PinnedView host = {};
 };
 
 enum class RegionIn : uint8_t { kDevice, kDeviceOrHost };

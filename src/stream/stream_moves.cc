@@ -101,16 +101,19 @@ class Moving {
     const MovePart& part = way.part;
     const bool many = blocks_ > 1 && gpu().kernels().stream_batch();
     if (many && memory_for_kernels(gpu(), part.data, part.size).ok()) {
-      return {way.mapped.host.pinned ? kLongestBesideHost : kLongestForKernel};
+      const PinnedView& host = way.mapped.host;
+      return {!way.mapped.in_host ? kLongestForKernel : host.pinned ? kLongestBesideHost : 0};
     }
     PinnedView host = view_pinned(endpoint_->device().gpu(), part.data, part.size, /*ask=*/many);
-    const Access found{many && host.pinned ? kLongestBesideHost : 0, host.shift};
-    if (host.memory) hold(std::move(host));
+    const bool kernel = many && host.pinned && (!way.mapped.in_host || way.mapped.host.pinned);
+    const Access found{kernel ? kLongestBesideHost : 0, host.shift};
+    hold(std::move(host));
     return found;
   }
+  // The registration goes first: the memory's owner unregisters it before it unmaps it.
   void hold(PinnedView host) {
-    held_.push_back(std::move(host.memory));
-    held_.push_back(std::move(host.registration));
+    if (host.registration) held_.push_back(std::move(host.registration));
+    if (host.memory) held_.push_back(std::move(host.memory));
   }
 
   Status enqueue_by_proxy(const MovePart& part) const {
@@ -135,8 +138,8 @@ class Moving {
   // Needed for kernels without imports, too: hold() keeps the Gpu, which owns the kernels.
   void hold_memory() {
     for (Way& way : ways_) {
+      hold(std::move(way.mapped.host));
       if (way.mapped.import) held_.push_back(std::move(way.mapped.import));
-      if (way.mapped.host.pinned) hold(std::move(way.mapped.host));
     }
     if (held_.empty() && !launched_) return;
     std::shared_ptr<void> held;

@@ -153,7 +153,9 @@ TEST_F(LinkThatEnds, AHostEndpointLeavesTheRest) {
   EXPECT_TRUE(end());
   target_.transfers.leave_rest();
   EXPECT_TRUE(target_.transfers.left_to_engines());
-  // Nobody settles it any more.
+  // Nobody settles it any more, whoever's engine it is.
+  made_[1]->engine_copies = true;
+  EXPECT_TRUE(target_.transfers.left_to_engines());
   made_[1]->account(1);
   EXPECT_FALSE(target_.transfers.left_to_engines());
 }

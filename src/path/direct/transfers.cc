@@ -405,23 +405,27 @@ bool Transfers::released(const Doubt& doubt, bool peer_is_dead) {
 
 bool Transfers::left_to_engine(const Transfer& transfer) const {
   if (transfer.request || !transfer.on_device) return false;
+  // Of a pipe's lines, DONE does not tell whether the local engine has read them.
+  if (transfer.lines > 0) return broken().ok();
+  const uint64_t word = transfer.slot->word.load(std::memory_order_acquire);
+  if (slot_sequence(word) != transfer.sequence || slot_state(word) == SlotState::kDone) {
+    return false;
+  }
   if (transfer.with_engine()) return broken().ok();
   // In a pipe transfer the peer never accesses the local buffer.
-  if (transfer.by_pipe()) return false;
-  const uint64_t word = transfer.slot->word.load(std::memory_order_acquire);
-  const bool over =
-      slot_sequence(word) != transfer.sequence || slot_state(word) == SlotState::kDone;
-  return !over && !is_over(transfer, link_.peer_is_dead());
+  return !transfer.by_pipe() && !is_over(transfer, link_.peer_is_dead());
 }
 
-bool Transfers::left_to_engines() const {
+bool Transfers::left_to_engines() {
+  devices_.retire();
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     if (left_to_engine(*transfer)) return true;
   }
   return false;
 }
 
-bool Transfers::engine_within(const uint8_t* base, uint64_t length) const {
+bool Transfers::engine_within(const uint8_t* base, uint64_t length) {
+  devices_.retire();
   for (Transfer* transfer = active_.front(); transfer; transfer = active_.next(transfer)) {
     bool apart = transfer->local >= base + length || transfer->local + transfer->length <= base;
     if (!apart && left_to_engine(*transfer)) return true;

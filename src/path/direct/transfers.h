@@ -88,8 +88,8 @@ class Transfers final : public SpanSinks {
   void leave_rest();
   // Whether an engine of either side may still access local memory for a request that has
   // completed; and whether in that range.
-  bool left_to_engines() const;
-  bool engine_within(const uint8_t* base, uint64_t length) const;
+  bool left_to_engines();
+  bool engine_within(const uint8_t* base, uint64_t length);
   // Whether a buffer that its request left in doubt is no longer accessed.
   bool released(const std::vector<Doubt>& doubts);
   Status broken() const { return devices_.broken(); }
