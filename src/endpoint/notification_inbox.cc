@@ -9,6 +9,12 @@ Result<bool> NotificationInbox::take(size_t capacity, Notification* notification
   endpoint_.progress();
   std::shared_ptr<const Endpoint::Peers> all = endpoint_.peers();
   OH_ASSIGN_OR_RETURN(bool taken, arrived_.take(capacity, notification, size));
+  if (!taken) {
+    // Another thread may hold a link's lock, with a notification on its way. The signal that
+    // follows it is seen without the lock.
+    for (const auto& peer : *all) peer->operations().progress(nullptr);
+    OH_ASSIGN_OR_RETURN(taken, arrived_.take(capacity, notification, size));
+  }
   if (!taken) return false;
   for (const auto& peer : *all) {
     if (peer->link().id != notification->peer_id) continue;

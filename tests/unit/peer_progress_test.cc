@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The work of one call of progress, and the work left for the next one.
+#include <atomic>
+#include <thread>
+
 #include "fuzz/victim.h"
 #include "unit/support.h"
 
@@ -51,6 +54,31 @@ TEST_F(PeerProgress, PutsLeaveRoomForAnswers) {
     if (!answered) put += frame.payload_size;
   }
   EXPECT_LT(put, kSize / 2);
+}
+
+// A notification is found although another thread holds the lock of its link: the signal behind it
+// is seen without the lock.
+TEST_F(PeerProgress, NotificationsAreFoundBehindALockThatIsHeld) {
+  Frame notify;
+  notify.type = FrameType::kNotify;
+  ASSERT_TRUE(ring_.push(notify));
+  Link& link = victim_.peer().link();
+  Result<bool> taken = false;
+  std::atomic<bool> over{false};
+  std::thread taker;
+  {
+    LinkGuard guard(link);
+    taker = std::thread([&] {
+      Notification notification;
+      size_t size = 0;
+      taken = victim_.endpoint().notifications().take(64, &notification, &size);
+      over = true;
+    });
+    EXPECT_TRUE(unit::eventually([&] { return link.lock.contended() || over; }));
+  }
+  taker.join();
+  ASSERT_TRUE(is_ok(taken));
+  EXPECT_TRUE(*taken);
 }
 
 // However many announced sends are withdrawn, a single epoch restarts the numbers: with the next
