@@ -117,17 +117,10 @@ TEST_P(GpuStreamHost, PutsAndGetsInTheOrderOfAStream) {
 }
 
 LinkKind kind_of(const char* name, MemoryKind first, MemoryKind second) {
-  LinkKind kind;
+  LinkKind kind = real_if_wanted(between_gpus(first));
   kind.name = name;
-  kind.path = OH_PATH_CUDA_IPC;
-  kind.memory[0] = first;
   kind.memory[1] = second;
-  kind.device[0] = 0;
-  kind.device[1] = 1;
-  kind.driver = FAKE_CUDA_LIBRARY;
-  kind.env = {{"ONEHOP_LOG", "error"}, {"FAKE_CUDA", "devices=2"}};
-  kind.env["ONEHOP_CUDA_LIBRARY"] = kind.driver;
-  return real_if_wanted(kind);
+  return kind;
 }
 
 LinkKind threads(LinkKind kind) {

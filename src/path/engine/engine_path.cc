@@ -169,10 +169,11 @@ Result<kernels::BatchBlock> EnginePath::placed(const Part& part, const Block& bl
 Result<oh_path> EnginePath::copy(const Movement& movement) {
   const oh_path path = link_.path == OH_PATH_LOCAL ? OH_PATH_LOCAL : OH_PATH_CUDA_IPC;
   const bool wanted = wants_kernels(movement);
-  std::vector<Access> accesses;
-  accesses.reserve(movement.parts.size());
-  for (const Part& part : movement.parts) accesses.push_back(access(part, wanted));
-  const bool all = std::ranges::all_of(accesses, [](const Access& each) { return each.most > 0; });
+  const Access first = access(movement.parts.front(), wanted);
+  std::vector<Access> others;  // of the other parts: one part allocates nothing
+  for (const Part& part : movement.parts.subspan(1)) others.push_back(access(part, wanted));
+  auto by_kernel = [](const Access& each) { return each.most > 0; };
+  const bool all = by_kernel(first) && std::ranges::all_of(others, by_kernel);
   OH_ASSIGN_OR_RETURN(CopyTicket opened, CopyTicket::open(link_.device->gpu()));
   Copies copies(*link_.device, std::move(opened));
   CopyTicket& ticket = copies.ticket();
@@ -187,8 +188,9 @@ Result<oh_path> EnginePath::copy(const Movement& movement) {
   const Block* last = &movement.parts.back().blocks.back();
   for (size_t i = 0; i < movement.parts.size(); ++i) {
     const Part& part = movement.parts[i];
+    const Access& ends = i == 0 ? first : others[i - 1];
     for (const Block& block : part.blocks) {
-      Result<kernels::BatchBlock> there = placed(part, block, accesses[i], movement.put);
+      Result<kernels::BatchBlock> there = placed(part, block, ends, movement.put);
       if (!there.ok()) {
         OH_RETURN_IF_ERROR(ticket.end(there.status()));
       }
@@ -197,7 +199,7 @@ Result<oh_path> EnginePath::copy(const Movement& movement) {
         OH_RETURN_IF_ERROR(ticket.end({}));
         return OH_PATH_WORKER;
       }
-      Status status = copies.add(*there, accesses[i].most, &block == last);
+      Status status = copies.add(*there, ends.most, &block == last);
       if (!status.ok()) OH_RETURN_IF_ERROR(ticket.end(status));
       if (worker) worker->call();
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // EnginePath: puts and gets that involve device memory and whose two ends the local engine reaches.
-// Shared host memory is registered with the driver first.
 // The calling thread enqueues copies at the engine, launches a kernel for many blocks, or passes a
 // small block to the GPU's worker. Then it waits for the word that the device writes after the last
-// copy.
+// copy. Shared host memory is registered with the driver at its first use.
 //
 // Threading: any thread.
 #pragma once
