@@ -112,21 +112,36 @@ Route MessageSelection::route(MemoryKind source, MemoryKind target, uint64_t siz
   return copies_host(source, target, size) ? Route::kHostCopy : Route::kFrames;
 }
 
-Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool pending) const {
+DeviceCopy MessageSelection::device_copy(const TransferEnd& ours, const TransferEnd& theirs,
+                                         bool source) const {
   DeviceCopy copy;
-  copy.both = on_device(source) && on_device(target);
-  copy.by_owner = theirs().peer_copies(/*source=*/false);
-  copy.open = is_open(target, same_gpu_);
-  copy.their_pending = pending && on_device(source);
-  if (!copy.both) {
-    copy.slab = Reach::kNo;
-    const bool shared = source == MemoryKind::kShared || target == MemoryKind::kShared;
-    const bool pinned = (source == MemoryKind::kPinned && device_way_ == DeviceWay::kSegment) ||
-                        (target == MemoryKind::kPinned && their_gpu_);
-    copy.both = shared || pinned;
-    copy.by_owner = target == MemoryKind::kShared || source == MemoryKind::kPinned;
-    copy.open = target == MemoryKind::kShared || (source == MemoryKind::kPinned && copy.open);
-  }
+  copy.source = source;
+  copy.open = ours.open;
+  copy.pending = ours.pending;
+  copy.their_pending = theirs.pending;
+  copy.both = ours.device && theirs.device;
+  copy.by_owner = peer_copies(source);
+  if (copy.both) return copy;
+  copy.slab = Reach::kNo;
+  const TransferEnd& host = ours.device ? theirs : ours;
+  copy.both = host.open || host.pinned;
+  copy.by_owner = host.open ? theirs.device : ours.device;
+  copy.open = copy.by_owner && ours.open;
+  return copy;
+}
+
+TransferEnd MessageSelection::end_of(MemoryKind kind, bool gpu) const {
+  TransferEnd end;
+  end.device = on_device(kind);
+  end.open = end.device ? is_open(kind, same_gpu_) : kind == MemoryKind::kShared;
+  end.pinned = kind == MemoryKind::kPinned && gpu;
+  return end;
+}
+
+Route MessageSelection::device_route(MemoryKind source, MemoryKind target, bool pending) const {
+  TransferEnd from = end_of(source, device_way_ == DeviceWay::kSegment);
+  from.pending = pending && from.device;
+  DeviceCopy copy = theirs().device_copy(end_of(target, their_gpu_), from, /*source=*/false);
   for (;;) {
     switch (copy_step(copy)) {
       case CopyStep::kReachTheirs:

@@ -52,6 +52,14 @@ enum class CopyStep : uint8_t {
 };
 enum class Reach : uint8_t { kUnknown, kYes, kNo, kLater };
 
+// The memory at one end of a transfer with device memory.
+struct TransferEnd {
+  bool device = false;
+  bool open = false;     // the other side's engine may address it
+  bool pinned = false;   // host memory that its own side's engine copies at full speed
+  bool pending = false;  // earlier work on it is not done
+};
+
 // A transfer with device memory, as the claimer of its slot sees it.
 struct DeviceCopy {
   bool both = false;           // an engine may reach both
@@ -127,8 +135,11 @@ class MessageSelection {
   bool is_mappable(MemoryKind kind) const {
     return kind == MemoryKind::kDevice && (same_process_ || maps_devices_);
   }
-  // Whether the peer's engine copies where both could: DeviceCopy::by_owner if this side claims.
-  // `source`: this side has the source.
+  // A transfer that this side claims, before it is known what its engine reaches. Host memory is
+  // copied by one engine if it is open to that of the device's side, or pinned by its own side.
+  DeviceCopy device_copy(const TransferEnd& ours, const TransferEnd& theirs, bool source) const;
+  // Whether the peer's engine copies between devices where both could. `source`: this side has the
+  // source.
   bool peer_copies(bool source) const {
     return copy_side_ == CopySide::kSource ? !source : copy_side_ == CopySide::kThem;
   }
@@ -169,6 +180,8 @@ class MessageSelection {
            (same_process_ && same_gpu_);
   }
   bool copies_host(MemoryKind source, MemoryKind target, uint64_t size) const;
+  // `gpu`: the side that has the memory has a GPU.
+  TransferEnd end_of(MemoryKind kind, bool gpu) const;
 
   oh_path path_ = OH_PATH_NONE;
   bool segment_ = false;

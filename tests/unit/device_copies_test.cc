@@ -125,7 +125,8 @@ class DeviceCopiesTest : public GpuMemoryTest {
       made.length = kLength;
       made.on_device = true;
       made.local_device = side->request.on_device;
-      made.remote_memory = other.copies.memory_of(other.request);
+      made.local_memory = side->copies.memory_of(side->request, /*block=*/0);
+      made.remote_memory = other.copies.memory_of(other.request, /*block=*/0);
       made.within_process = true;
       made.request = &side->request;
       side->active.push_back(&made);
@@ -255,7 +256,7 @@ TEST_F(DeviceCopiesTest, ASharedBlockIsCopiedByTheDevicesEngine) {
     }
     place(*owner_, from_, /*on_device=*/true);
     place(*claimer_, block->base(), /*on_device=*/false);
-    EXPECT_EQ(claimer_->copies.memory_of(claimer_->request), uint32_t{kSlotMappable});
+    EXPECT_EQ(claimer_->copies.memory_of(claimer_->request, /*block=*/0), uint32_t{kSlotMappable});
     begin(/*owner_is_source=*/true);
     ASSERT_TRUE(ends_with(OH_OK));
     EXPECT_EQ(mode(), CopyMode::kEngineOfOwner);
@@ -280,7 +281,7 @@ TEST_F(DeviceCopiesTest, PinnedMemoryIsCopiedByItsOwnEngine) {
       Side& with_device = owner_is_host ? *claimer_ : *owner_;
       place(with_host, address, /*on_device=*/false);
       with_host.request.pinned = true;
-      EXPECT_EQ(with_host.copies.memory_of(with_host.request), uint32_t{kSlotPinned});
+      EXPECT_EQ(with_host.copies.memory_of(with_host.request, /*block=*/0), uint32_t{kSlotPinned});
       place(with_device, host_is_source ? to_ : from_, /*on_device=*/true);
       host_is_source ? memcpy(host.data(), bytes_.data(), kLength)
                      : memset(host.data(), 0xee, kLength);
@@ -385,13 +386,14 @@ TEST_F(DeviceCopiesTest, ALostDeviceEndsWhatItsEngineHad) {
 
 TEST_F(DeviceCopiesTest, ASlotSaysWhatItsMemoryIs) {
   place(*owner_, from_, /*on_device=*/true);
-  EXPECT_EQ(owner_->copies.memory_of(owner_->request), uint32_t{kSlotDevice | kSlotMappable});
+  EXPECT_EQ(owner_->copies.memory_of(owner_->request, /*block=*/0),
+            uint32_t{kSlotDevice | kSlotMappable});
   wait_for_producer(*owner_);
-  EXPECT_NE(owner_->copies.memory_of(owner_->request) & kSlotPending, 0u);
+  EXPECT_NE(owner_->copies.memory_of(owner_->request, /*block=*/0) & kSlotPending, 0u);
   ASSERT_EQ(fake.release(producer_), 0);
   owner_->request.device.after.reset();
   place(*owner_, reinterpret_cast<uint64_t>(bytes_.data()), /*on_device=*/false);
-  EXPECT_EQ(owner_->copies.memory_of(owner_->request), 0u);
+  EXPECT_EQ(owner_->copies.memory_of(owner_->request, /*block=*/0), 0u);
 }
 
 }  // namespace

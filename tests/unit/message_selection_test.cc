@@ -12,8 +12,8 @@ namespace {
 
 using namespace oh;
 
-constexpr MemoryKind kKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryKind::kDevice,
-                                 MemoryKind::kDevicePrivate};
+constexpr MemoryKind kKinds[] = {MemoryKind::kHost, MemoryKind::kShared, MemoryKind::kPinned,
+                                 MemoryKind::kDevice, MemoryKind::kDevicePrivate};
 constexpr uint64_t kSizes[] = {0, 1, 400, 401, 16384, 16385, 65536, 65537, UINT64_MAX};
 
 // Returns the link that the bits describe.
@@ -144,16 +144,24 @@ TEST(MessageSelectionTest, BothClaimersDecideTheSame) {
     facts.copy_side = kCopiers[choice / kLinks];
     const MessageSelection selection(facts);
     auto reaches = [&](MemoryKind kind) {
+      if (!on_device(kind)) return kind == MemoryKind::kShared;
       return facts.same_process ? kind == MemoryKind::kDevice || facts.same_gpu
                                 : kind == MemoryKind::kDevice && facts.maps_devices;
     };
-    for (MemoryKind source : {MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
-      for (MemoryKind target : {MemoryKind::kDevice, MemoryKind::kDevicePrivate}) {
-        DeviceCopy copy{.both = true, .source = true};
-        copy.by_owner = selection.peer_copies(/*source=*/true);
-        copy.open = selection.is_open(source, facts.same_gpu);
+    auto end_of = [&](MemoryKind kind) {
+      return TransferEnd{.device = on_device(kind),
+                         .open = on_device(kind) ? selection.is_open(kind, facts.same_gpu)
+                                                 : kind == MemoryKind::kShared,
+                         .pinned = kind == MemoryKind::kPinned};
+    };
+    for (MemoryKind source : kKinds) {
+      for (MemoryKind target : kKinds) {
+        if (!on_device(source) && !on_device(target)) continue;
+        DeviceCopy copy = selection.device_copy(end_of(source), end_of(target), /*source=*/true);
         copy.theirs = reaches(target) ? Reach::kYes : Reach::kNo;
-        copy.slab = selection.has_slabs() ? Reach::kYes : Reach::kNo;
+        if (copy.slab == Reach::kUnknown) {
+          copy.slab = selection.has_slabs() ? Reach::kYes : Reach::kNo;
+        }
         const CopyStep step = copy_step(copy);
         const Route by_sender = step == CopyStep::kClaimer  ? Route::kSourceEngine
                                 : step == CopyStep::kOwner  ? Route::kTargetEngine

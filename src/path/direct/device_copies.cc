@@ -17,11 +17,21 @@ namespace {
 constexpr int64_t kTakeOverAfter = 20 * kMicrosecond;
 // The same where the GPU would have to switch contexts for the take-over (CopySide).
 constexpr int64_t kSwitchAfter = 300 * kMicrosecond;
+
+// What a slot says of the memory at one end.
+TransferEnd end_of(uint32_t memory) {
+  return {(memory & kSlotDevice) != 0, (memory & kSlotMappable) != 0, (memory & kSlotPinned) != 0,
+          (memory & kSlotPending) != 0};
+}
 }  // namespace
 
-uint32_t DeviceCopies::memory_of(const Request& request) const {
+uint32_t DeviceCopies::memory_of(const Request& request, uint32_t block) const {
   if (!request.on_device) {
-    return is_open(request) ? kSlotMappable : copies_own(request) ? kSlotPinned : 0u;
+    if (!link_.selection->opens_blocks()) return 0;
+    const bool shared = link_.path == OH_PATH_LOCAL
+                            ? SharedHeap::instance().find(request.data, request.size) != nullptr
+                            : block != 0;
+    return shared ? kSlotMappable : request.pinned && link_.device ? kSlotPinned : 0u;
   }
   const GpuExport& exported = *request.device.exported;
   const bool mappable = link_.selection->is_mappable(kind_of(exported));
@@ -38,18 +48,6 @@ MemoryKind DeviceCopies::kind_of(const GpuExport& exported) const {
 bool DeviceCopies::is_open(const GpuExport& exported) const {
   const bool same_gpu = link_.same_gpu && exported.device == link_.gpu->facts().ordinal;
   return link_.selection->is_open(kind_of(exported), same_gpu);
-}
-
-bool DeviceCopies::is_open(const Request& request) const {
-  if (!link_.selection->opens_blocks()) return false;
-  if (link_.path == OH_PATH_LOCAL) {
-    return SharedHeap::instance().find(request.data, request.size) != nullptr;
-  }
-  return link_.memory->block_of(request.data, request.size) != 0;
-}
-
-bool DeviceCopies::copies_own(const Request& request) const {
-  return request.pinned && link_.device && link_.selection->opens_blocks();
 }
 
 bool DeviceCopies::wants_slab(const GpuExport& sink) const {
@@ -156,27 +154,14 @@ bool DeviceCopies::may_take_over(const Transfer& transfer) const {
 // Decides, as the claimer, which side copies. While that is open, returns the step to take first.
 DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
   const Request* request = transfer.request;
-  const bool ours = request && request->on_device;
-  const bool devices = request && transfer.between_devices();
-  DeviceCopy copy;
-  copy.both = devices;
-  copy.source = transfer.source;
-  copy.by_owner = link_.selection->peer_copies(transfer.source);
-  copy.open = ours && is_open(*request->device.exported);
-  copy.pending = request && request->pending();
-  copy.their_pending = (transfer.remote_memory & kSlotPending) != 0;
-  if (!devices) {
-    copy.slab = Reach::kNo;
-    if (ours && (transfer.remote_memory & kSlotPinned)) {
-      copy.both = copy.by_owner = true;
-    } else if (ours) {
-      copy.both = (transfer.remote_memory & kSlotMappable) != 0;
-      copy.by_owner = copy.open = false;
-    } else if (request) {
-      copy.by_owner = copy.open = is_open(*request);
-      copy.both = copy.open || copies_own(*request);
-    }
+  TransferEnd ours;  // nothing, once the request has completed
+  if (request) {
+    ours = end_of(transfer.local_memory);
+    ours.pending = request->pending();
+    if (ours.device) ours.open = is_open(*request->device.exported);
   }
+  DeviceCopy copy =
+      link_.selection->device_copy(ours, end_of(transfer.remote_memory), transfer.source);
   for (;;) {
     switch (copy_step(copy)) {
       case CopyStep::kReachTheirs:
@@ -204,7 +189,7 @@ DeviceCopies::Step DeviceCopies::decide(Transfer& transfer) {
         transfer.set_mode(CopyMode::kStaged);
         return Step::kNothing;
       case CopyStep::kRelay:
-        if (devices) say_slow(transfer);
+        if (request && transfer.between_devices()) say_slow(transfer);
         transfer.set_mode(CopyMode::kRelay);
         return Step::kNothing;
     }

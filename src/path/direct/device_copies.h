@@ -54,8 +54,9 @@ class DeviceCopies {
     return link_.device && link_.device->gpu().is_lost() ? link_.device->gpu().loss() : Status();
   }
 
-  // The SlotMemory flags of a request's memory.
-  uint32_t memory_of(const Request& request) const;
+  // The SlotMemory flags of a request's memory. `block`: the shared block that it is in, as the
+  // peer knows it; 0: none, or within one process.
+  uint32_t memory_of(const Request& request, uint32_t block) const;
   // Called before a receive into `sink` that may have to be staged: creates the local slab and
   // publishes it to the peer. Called without the lock.
   void prepare_slab(const GpuExport& sink);
@@ -81,10 +82,6 @@ class DeviceCopies {
   MemoryKind kind_of(const GpuExport& exported) const;
   // Whether the peer's engine may address such local memory.
   bool is_open(const GpuExport& exported) const;
-  // The same for a request in host memory.
-  bool is_open(const Request& request) const;
-  // Whether the local engine copies between the peer's device memory and a request's host memory.
-  bool copies_own(const Request& request) const;
   void pin_host(const Transfer& transfer);
   void start_engine(Transfer& transfer) OH_NO_THREAD_ANALYSIS;
   bool for_worker(const Transfer& transfer) const;

@@ -37,7 +37,8 @@ struct Transfer : ListNode<InPostedTransfers>, ListNode<InActiveTransfers> {
   // If device memory takes part.
   bool on_device = false;      // either buffer is
   bool local_device = false;   // the local buffer is
-  uint32_t remote_memory = 0;  // SlotMemory of the remote buffer
+  uint32_t local_memory = 0;   // SlotMemory of the local buffer, as the slot says it
+  uint32_t remote_memory = 0;  // the same of the remote buffer
   uint32_t remote_block = 0;
   CopyMode mode = CopyMode::kUndecided;
   cuda::Stream stream = nullptr;  // of the local engine's copy; null: the worker's

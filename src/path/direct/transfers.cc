@@ -25,8 +25,8 @@ void Transfers::start(ClaimListener* listener) {
 
 Transfer* Transfers::offer(Request* request, bool source) {
   if (!slots_.has_free()) return nullptr;
-  const SlotTable::Posted posted =
-      slots_.post(describe(*request, request->size), request->attended);
+  const SlotBuffer buffer = describe(*request, request->size);
+  const SlotTable::Posted posted = slots_.post(buffer, request->attended);
   Transfer* transfer = pool_.acquire();
   transfer->slot = posted.slot;
   transfer->index = posted.index;
@@ -34,6 +34,7 @@ Transfer* Transfers::offer(Request* request, bool source) {
   transfer->owner = true;
   transfer->source = source;
   transfer->local = request->data;
+  transfer->local_memory = buffer.memory;
   transfer->length = request->size;
   transfer->request = request;
   request->transfer = transfer;
@@ -55,10 +56,11 @@ bool Transfers::withdraw(Transfer* transfer, oh_status why) {
 
 // Describes a request's buffer for a slot.
 SlotBuffer Transfers::describe(const Request& request, uint64_t size) {
-  SlotBuffer buffer{reinterpret_cast<uint64_t>(request.data), size, 0, devices_.memory_of(request)};
-  if (!request.on_device) {
-    buffer.block = link_.memory->block_of(request.data, size);
-  } else if (link_.path != OH_PATH_LOCAL && (buffer.memory & kSlotMappable)) {
+  SlotBuffer buffer{reinterpret_cast<uint64_t>(request.data), size, 0, 0};
+  if (!request.on_device) buffer.block = link_.memory->block_of(request.data, size);
+  buffer.memory = devices_.memory_of(request, buffer.block);
+  if (!request.on_device) return buffer;
+  if (link_.path != OH_PATH_LOCAL && (buffer.memory & kSlotMappable)) {
     link_.memory->publish(request.device.exported);
     buffer.block = request.device.exported->number;
   }
@@ -96,7 +98,8 @@ bool Transfers::claim(Request* request, bool source, const Offer& offer) {
   if (!slots_.is_posted(offer)) return false;
   TransferSlot& slot = slots_.theirs(offer.slot);
   const uint32_t owner_memory = slot.owner_memory.load(std::memory_order_relaxed);
-  if (!slots_.claim(offer, describe(*request, offer.length))) return false;
+  const SlotBuffer buffer = describe(*request, offer.length);
+  if (!slots_.claim(offer, buffer)) return false;
   OH_FAULT_POINT("transfer.claimed");
   link_.wake_them = true;
   Transfer* transfer = pool_.acquire();
@@ -106,6 +109,7 @@ bool Transfers::claim(Request* request, bool source, const Offer& offer) {
   transfer->owner = false;
   transfer->source = source;
   transfer->local = request->data;
+  transfer->local_memory = buffer.memory;
   transfer->remote = offer.remote;
   transfer->length = offer.length;
   transfer->remote_memory = owner_memory;
