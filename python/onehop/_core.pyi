@@ -424,8 +424,9 @@ class OnStream:
 
     Send k of a lane matches receive k of the peer's lane, never one of Peer.send.
     Peer.async_error reports errors that occur after a call has returned. Buffers
-    are GPU memory, of any size and alignment. They are kept alive until the stream
-    has finished with them (later calls check; torch tensors by record_stream).
+    are GPU memory, of any size and alignment; puts and gets take host memory, too.
+    They are kept alive until the stream has finished with them (later calls check;
+    torch tensors by record_stream).
     Buffers of captured operations are not kept: keep them as long as the graph.
     """
 
@@ -459,10 +460,12 @@ class OnStream:
         """
         Writes the local bytes into the remote region of the same length, by the copy
         engine. A signal that follows arrives after them. If the region is not mapped
-        here and the peer's streams use the proxy, the host puts them.
+        here and the peer's streams use the proxy, the host puts them, from GPU memory
+        only. With host memory that is neither from onehop.empty nor pinned, the call
+        may block until the stream reaches the copy.
 
-        OutOfRange: the lengths differ. OperationError with Status.NOT_VIABLE: neither
-        way is possible.
+        OutOfRange: the lengths differ. InvalidArgument: host memory by the proxy.
+        OperationError with Status.NOT_VIABLE: neither way is possible.
         """
 
     def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None:

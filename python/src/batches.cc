@@ -130,7 +130,6 @@ void run_in_stream(PyOnStream& self, bool put, Sides sides, const BatchArguments
   held->remotes.push_back(sides.remote.hold());
   oh_remote_region* target = (*held->remotes.back())->get();
   Batch batch(held->local, arguments);
-  check_on_device("the " + name_of_type(sides.local), held->local);
   auto call = put ? oh_peer_stream_put_batch : oh_peer_stream_get_batch;
   enqueue(std::move(held),
           [&, stream = self.stream.handle] { return call(link.get(), stream, target, &*batch); });

@@ -138,10 +138,6 @@ void run_in_stream(PyOnStream& self, bool put, const RegionArguments& arguments)
   Link& link = *self.link;
   sweep_held();
   RegionBatch batch(*link.context, arguments, put);
-  size_t number = 0;
-  for (const Local& local : *batch.locals()) {
-    check_on_device("locals[" + std::to_string(number++) + "]", local);
-  }
   auto held = std::make_unique<Held>();
   held->link = self.link;
   held->stream = self.stream;

@@ -45,7 +45,6 @@ void move(PyOnStream& self, nb::handle object, nb::handle region, Access access,
   Link& link = *self.link;
   auto held = begin_on(link, self.stream, object, access);
   const Local& local = held->local;
-  check_on_device("the " + name_of_type(object), local);
   check_sizes(local, remote);
   held->remotes.push_back(remote.hold());
   oh_remote_region* target = (*held->remotes.back())->get();
@@ -155,8 +154,9 @@ void bind_on_stream(nb::module_& module) {
       "Create it with Peer.on.\n\n"
       "Send k of a lane matches receive k of the peer's lane, never one of Peer.send.\n"
       "Peer.async_error reports errors that occur after a call has returned. Buffers\n"
-      "are GPU memory, of any size and alignment. They are kept alive until the stream\n"
-      "has finished with them (later calls check; torch tensors by record_stream).\n"
+      "are GPU memory, of any size and alignment; puts and gets take host memory, too.\n"
+      "They are kept alive until the stream has finished with them (later calls check;\n"
+      "torch tensors by record_stream).\n"
       "Buffers of captured operations are not kept: keep them as long as the graph.");
   type.def(
           "send",
@@ -199,9 +199,11 @@ void bind_on_stream(nb::module_& module) {
            nb::sig("def put(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
            "Writes the local bytes into the remote region of the same length, by the copy\n"
            "engine. A signal that follows arrives after them. If the region is not mapped\n"
-           "here and the peer's streams use the proxy, the host puts them.\n\n"
-           "OutOfRange: the lengths differ. OperationError with Status.NOT_VIABLE: neither\n"
-           "way is possible.")
+           "here and the peer's streams use the proxy, the host puts them, from GPU memory\n"
+           "only. With host memory that is neither from onehop.empty nor pinned, the call\n"
+           "may block until the stream reaches the copy.\n\n"
+           "OutOfRange: the lengths differ. InvalidArgument: host memory by the proxy.\n"
+           "OperationError with Status.NOT_VIABLE: neither way is possible.")
       .def("get", get, nb::arg("local").none(), nb::arg("remote").none(),
            nb::sig("def get(self, local: onehop.buffers.Buffer, remote: RemoteRegion) -> None"),
            "Reads the remote region into local memory of the same length, by the same ways\n"
@@ -251,8 +253,8 @@ void bind_on_stream(nb::module_& module) {
 void check_on_device(const std::string& what, const Local& local) {
   if (local.size() == 0 || local.memory() != Memory::kHost) return;
   raise_invalid(what +
-                " is host memory, which no stream can use: copy it to the GPU, or use Peer.send "
-                "and its kin");
+                " is host memory, but a stream needs GPU memory here: copy it to the GPU, or use "
+                "Peer.send and its kin");
 }
 
 std::unique_ptr<Held> begin_on(Link& link, const GivenStream& stream, nb::handle object,

@@ -259,11 +259,6 @@ def batches_to(side):
         gpu.on.put_batch(out, remote, [0, 0], [0, len(content)], 1)
     with pytest.raises(onehop.InvalidArgument, match="one entry per block"):
         gpu.on.get_batch(out, remote, [0, 0], [0], 1)
-    for call in (gpu.on.put_batch, gpu.on.get_batch):
-        with pytest.raises(onehop.InvalidArgument, match="host memory"):
-            call(bytearray(10), remote, [0, 5], [0, 5], 5)
-    with pytest.raises(onehop.InvalidArgument, match=r"locals\[1\] is host memory"):
-        gpu.on.get_regions([into, bytearray(10)], [remote], None, [0], None, [0], [5])
     with pytest.raises(onehop.InvalidArgument, match="whole remote region"):
         gpu.on.put_batch(out, remote[1:], [0, 5], [0, 5], 5)
     assert side.peer.async_error() is None
@@ -287,6 +282,68 @@ def batches_from(side):
 
 def test_batches_come_in_the_order_of_the_stream():
     run_pair(batches_to, batches_from, devices=GPUS)
+
+
+# ---- Host memory at one end
+
+
+def shared(content):
+    memory = onehop.empty(len(content))
+    memory[:] = content
+    return memory
+
+
+HOST_KINDS = [shared, bytearray]
+
+
+def offload(side, _in_host):
+    gpu = Gpu(side)
+    remote = side.peer.attach(side.take(), timeout=30)
+    offsets, lengths, expected = blocks_of(pattern(BLOCKS * STEP))
+    for number, make in enumerate(HOST_KINDS):
+        content = pattern(BLOCKS * STEP, number)
+        out, into = make(content), make(bytes(len(content)))
+        gpu.on.put(out, remote[:])
+        gpu.on.get(into, remote[:])
+        gpu.synchronize()
+        assert bytes(into) == content
+        gpu.on.put(gpu.array(bytes(len(content))), remote[:])
+        gpu.on.put_batch(make(pattern(BLOCKS * STEP)), remote, offsets, offsets, lengths)
+        gpu.on.get_batch(into, remote, [0, STEP], [0, STEP], STEP)
+        gpu.on.signal(1)
+        gpu.on.wait_signal(2, timeout=30)
+        gpu.synchronize()
+        assert bytes(into) == expected[: 2 * STEP] + content[2 * STEP :]
+        gpu.on.put_regions(
+            [out, gpu.array(b"x" * 9)], [remote], [0, 1], [0, 0], None, [0, 50], [20, 9]
+        )
+        gpu.on.get_regions([into], [remote], None, [0], None, [0], [60])
+        gpu.synchronize()
+        assert bytes(into[:20]) == content[:20]
+        assert bytes(into[50:59]) == b"x" * 9
+        gpu.on.signal(1)
+    assert side.peer.async_error() is None
+
+
+def be_offloaded_to(side, in_host):
+    gpu = Gpu(side)
+    memory = (shared if in_host else gpu.array)(bytes(BLOCKS * STEP))
+    region = side.endpoint.register(memory)
+    side.give(region.descriptor)
+    expected = blocks_of(pattern(BLOCKS * STEP))[2]
+    for _ in HOST_KINDS:
+        gpu.on.wait_signal(1, timeout=30)
+        gpu.synchronize()
+        assert (bytes(memory) if in_host else memory.bytes()) == expected
+        gpu.on.signal(2)
+        gpu.on.wait_signal(1, timeout=30)
+        gpu.synchronize()
+    region.deregister(timeout=30)
+
+
+@pytest.mark.parametrize("in_host", [False, True])
+def test_puts_and_gets_take_host_memory(in_host):
+    run_pair(offload, be_offloaded_to, in_host, devices=GPUS)
 
 
 # ---- Puts and signals
