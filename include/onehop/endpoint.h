@@ -43,6 +43,8 @@ OH_API void oh_endpoint_destroy(oh_endpoint* endpoint);
 /* Writes the address by which peers connect. Every process that has it can connect: keep it secret.
  */
 OH_API oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size);
+/* The CUDA ordinal of the endpoint's GPU (oh_device_info); -1: an endpoint for host memory. */
+OH_API oh_status oh_endpoint_device(oh_endpoint* endpoint, int32_t* ordinal);
 /*
  * Connects to the endpoint that has this address. OH_ERR_INVALID: not an address, truncated, or
  * altered. OH_ERR_VERSION: the wire versions do not match. OH_ERR_AUTH: authentication failed.

@@ -17,6 +17,12 @@ class EndpointView {
     return detail::fill(
         1024, [&](void* out, size_t* size) { return oh_endpoint_address(get(), out, size); });
   }
+  // The CUDA ordinal of its GPU; -1: for host memory.
+  int device() const {
+    int32_t ordinal = -1;
+    check(oh_endpoint_device(get(), &ordinal));
+    return ordinal;
+  }
   Peer connect(const Bytes& address, Timeout timeout = kDefaultTimeout) {
     oh_peer* peer = nullptr;
     check(oh_endpoint_connect(get(), address.data(), address.size(), timeout.count(), &peer));

@@ -75,6 +75,7 @@ std::shared_ptr<Context> Context::create(const oh_endpoint_options& options) {
   Owned<Endpoint> endpoint{Endpoint(&options)};
   std::shared_ptr<Context> context(new Context(options));
   context->endpoint_ = std::move(endpoint);
+  context->ordinal_ = context->endpoint().device();
   add(context);
   return context;
 }
@@ -83,6 +84,7 @@ std::shared_ptr<Context> Context::create(oh_comm_options options, const int* can
   Owned<Communicator> communicator{Communicator(options, cancelled)};
   std::shared_ptr<Context> context(new Context(options.endpoint));
   context->communicator_ = std::move(communicator);
+  context->ordinal_ = context->endpoint().device();
   add(context);
   return context;
 }

@@ -67,6 +67,8 @@ class Context {
   bool is_communicator() const { return static_cast<bool>(communicator_); }
   bool is_closed() const { return closed_.load(std::memory_order_relaxed); }
   const std::string& device() const { return device_; }
+  // The CUDA ordinal of the endpoint's GPU; -1: an endpoint for host memory.
+  int32_t ordinal() const { return ordinal_; }
   // Null if the endpoint is on a GPU; otherwise why it cannot transfer device memory, and the fix.
   const char* no_device() const { return no_device_; }
   // Raises in a child of fork() and after close().
@@ -79,6 +81,7 @@ class Context {
   Owned<Communicator> communicator_;
   int64_t default_timeout_ns_;
   std::string device_;  // "host", or the GPU's name as given
+  int32_t ordinal_ = -1;
   const char* no_device_;
   std::atomic<bool> closed_{false};  // closed through this context; for error texts only
   uint32_t born_ = forks();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "held.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -34,15 +35,10 @@ struct OpenGroup {
 // A pointer, because a thread that ends cannot destroy it without the GIL. Null: no group is open.
 thread_local OpenGroup* t_group = nullptr;
 
-// Any device memory of the operation; null if it uses none.
-const void* memory_of(const Held& held) {
-  if (held.local.size() > 0) return held.local.data();
-  if (held.size.size() > 0) return held.size.data();
-  if (!held.locals) return nullptr;
-  for (const Local& local : *held.locals) {
-    if (local.size() > 0) return local.data();
-  }
-  return nullptr;
+bool uses_memory(const Held& held) {
+  if (held.local.size() > 0 || held.size.size() > 0) return true;
+  return held.locals && std::any_of(held.locals->begin(), held.locals->end(),
+                                    [](const Local& local) { return local.size() > 0; });
 }
 
 // The torch object of a stream.
@@ -61,7 +57,7 @@ nb::object torch_stream(const GivenStream& stream, int device) {
 bool recorded(const Local& local, const GivenStream& stream) {
   const Buffer* buffer = local.own_buffer();
   if (local.size() == 0) return true;
-  if (!buffer || !buffer->is_torch()) return false;
+  if (!buffer || !buffer->is_torch() || local.memory() == Memory::kHost) return false;
   try {
     buffer->object().attr("record_stream")(torch_stream(stream, buffer->device()));
   } catch (nb::python_error&) {
@@ -73,21 +69,26 @@ bool recorded(const Local& local, const GivenStream& stream) {
 // All operations are enqueued: records a mark in each stream and keeps what they use until the
 // stream reaches it.
 void settle(HeldList all) {
-  std::vector<std::pair<void*, std::shared_ptr<StreamMark>>> marks;
+  struct Marked {
+    void* stream;
+    int ordinal;  // devices share the handle of the default stream
+    std::shared_ptr<StreamMark> mark;
+  };
+  std::vector<Marked> marks;
   for (std::unique_ptr<Held>& held : all) {
-    const void* memory = memory_of(*held);
     void* stream = held->stream.handle;
-    if (!memory || StreamMark::is_captured(stream, memory)) continue;
+    const int ordinal = held->link->context->ordinal();
+    if (!uses_memory(*held) || StreamMark::is_captured(stream, ordinal)) continue;
     const bool all_recorded =
         recorded(held->local, held->stream) && recorded(held->size, held->stream);
     if (all_recorded && held->remotes.empty()) continue;
     std::shared_ptr<StreamMark> mark;
-    for (const auto& [of, known] : marks) {
-      if (of == stream) mark = known;
+    for (const Marked& known : marks) {
+      if (known.stream == stream && known.ordinal == ordinal) mark = known.mark;
     }
     if (!mark) {
-      mark = std::make_shared<StreamMark>(stream, memory);
-      marks.emplace_back(stream, mark);
+      mark = std::make_shared<StreamMark>(stream, ordinal);
+      marks.push_back({stream, ordinal, mark});
     }
     auto kept = std::make_unique<HeldForStream>();
     kept->mark = std::move(mark);

@@ -11,19 +11,17 @@ namespace onehop::python {
 namespace {
 
 // X(name, exported symbol, parameters)
-#define OH_PYTHON_CUDA(X)                                                           \
-  X(pointer_attributes, cuPointerGetAttributes, (unsigned, int*, void**, uint64_t)) \
-  X(primary_retain, cuDevicePrimaryCtxRetain, (void**, int))                        \
-  X(context_push, cuCtxPushCurrent_v2, (void*))                                     \
-  X(context_pop, cuCtxPopCurrent_v2, (void**))                                      \
-  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*))               \
-  X(stream_is_capturing, cuStreamIsCapturing, (void*, int*))                        \
-  X(event_create, cuEventCreate, (void**, unsigned))                                \
-  X(event_record, cuEventRecord, (void*, void*))                                    \
-  X(event_query, cuEventQuery, (void*))                                             \
+#define OH_PYTHON_CUDA(X)                                             \
+  X(primary_retain, cuDevicePrimaryCtxRetain, (void**, int))          \
+  X(context_push, cuCtxPushCurrent_v2, (void*))                       \
+  X(context_pop, cuCtxPopCurrent_v2, (void**))                        \
+  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*)) \
+  X(stream_is_capturing, cuStreamIsCapturing, (void*, int*))          \
+  X(event_create, cuEventCreate, (void**, unsigned))                  \
+  X(event_record, cuEventRecord, (void*, void*))                      \
+  X(event_query, cuEventQuery, (void*))                               \
   X(event_destroy, cuEventDestroy_v2, (void*))
 
-constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 constexpr unsigned kDisableTiming = 2;
 constexpr int kRelaxed = 2;
 
@@ -51,15 +49,10 @@ const Driver& driver() {
   return instance;
 }
 
-// The primary context of the memory's device; null if there is none.
-void* context_of(const void* memory) {
+// The primary context of a device; null if there is none.
+void* context_of(int ordinal) {
   static std::array<void*, 64> contexts;
-  int ordinal = -1;
-  int attribute = kDeviceOrdinal;
-  void* out = &ordinal;
-  auto address = reinterpret_cast<uint64_t>(memory);
-  if (!driver().complete || driver().pointer_attributes(1, &attribute, &out, address) != 0 ||
-      ordinal < 0 || static_cast<size_t>(ordinal) >= contexts.size()) {
+  if (!driver().complete || ordinal < 0 || static_cast<size_t>(ordinal) >= contexts.size()) {
     return nullptr;
   }
   void*& context = contexts[static_cast<size_t>(ordinal)];
@@ -91,7 +84,7 @@ class Within {
 
 }  // namespace
 
-StreamMark::StreamMark(void* stream, const void* memory) : context_(context_of(memory)) {
+StreamMark::StreamMark(void* stream, int ordinal) : context_(context_of(ordinal)) {
   Within within(context_);
   if (!within || driver().event_create(&event_, kDisableTiming) != 0) {
     event_ = nullptr;
@@ -112,9 +105,9 @@ bool StreamMark::passed() const {
   return within && driver().event_query(event_) == 0;
 }
 
-bool StreamMark::is_captured(void* stream, const void* memory) {
+bool StreamMark::is_captured(void* stream, int ordinal) {
   int status = 0;
-  Within within(context_of(memory));
+  Within within(context_of(ordinal));
   return within && driver().stream_is_capturing(stream, &status) == 0 && status != 0;
 }
 

@@ -14,9 +14,8 @@ namespace onehop::python {
 
 class StreamMark {
  public:
-  // Records the mark after all work in the stream. `memory` is device memory on the stream's
-  // device.
-  StreamMark(void* stream, const void* memory);
+  // Records the mark after all work in a stream of device `ordinal`.
+  StreamMark(void* stream, int ordinal);
   ~StreamMark();
   StreamMark(const StreamMark&) = delete;
   StreamMark& operator=(const StreamMark&) = delete;
@@ -25,7 +24,7 @@ class StreamMark {
   bool passed() const;
 
   // Whether the stream is being captured into a graph.
-  static bool is_captured(void* stream, const void* memory);
+  static bool is_captured(void* stream, int ordinal);
 
  private:
   void* context_;

@@ -48,6 +48,15 @@ oh_status oh_endpoint_address(oh_endpoint* endpoint, void* address, size_t* size
   return answer(copy_out(endpoint->endpoint->own_address().encode(), address, size));
 }
 
+oh_status oh_endpoint_device(oh_endpoint* endpoint, int32_t* ordinal) {
+  OH_CHECK_ARGUMENT(endpoint);
+  OH_CHECK_ARGUMENT(ordinal);
+  OH_REPORT_IF_ERROR(endpoint->endpoint->usable());
+  const std::shared_ptr<cuda::Gpu>& gpu = endpoint->endpoint->device().gpu();
+  *ordinal = gpu ? gpu->facts().ordinal : -1;
+  return OH_OK;
+}
+
 oh_status oh_endpoint_connect(oh_endpoint* endpoint, const void* address, size_t size,
                               int64_t timeout_ns, oh_peer** peer) {
   OH_CHECK_ARGUMENT(endpoint);

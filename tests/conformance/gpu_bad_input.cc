@@ -256,6 +256,23 @@ TEST(GpuDrivers, UnknownDevices) {
   run_apart(between_gpus(MemoryKind::kMalloc), role, role);
 }
 
+TEST(GpuDrivers, AnEndpointTellsItsDevice) {
+  Role role = [&](Side&) {
+    EXPECT_EQ(onehop::Endpoint().device(), -1);
+    oh_endpoint_options options{};
+    options.struct_size = sizeof(options);
+    options.device = "cuda:1";
+    onehop::Endpoint endpoint(&options);
+    EXPECT_EQ(endpoint.device(), 1);
+    int32_t ordinal = 0;
+    EXPECT_EQ(oh_endpoint_device(nullptr, &ordinal), OH_ERR_INVALID);
+    EXPECT_EQ(oh_endpoint_device(endpoint.get(), nullptr), OH_ERR_INVALID);
+    oh_endpoint_close(endpoint.get());
+    EXPECT_EQ(oh_endpoint_device(endpoint.get(), &ordinal), OH_ERR_CLOSED);
+  };
+  run_apart(between_gpus(MemoryKind::kMalloc), role, role);
+}
+
 TEST(GpuDrivers, NoDriver) {
   for (const char* library : {"/no/such", "off"}) {
     SCOPED_TRACE(library);

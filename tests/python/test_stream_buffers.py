@@ -91,6 +91,25 @@ def keep_of_batches():
     assert not held.is_kept(one_lives)
 
 
+def keep_of_host_memory():
+    target = CudaArray(Driver(1), bytes(64))
+    held = Held()
+    region = held.pair.endpoints[1].register(target)
+    remote = held.pair.first.attach(region.descriptor)
+    # With other memory the call blocks until the stream reaches the copy.
+    arrays = [onehop.empty(64) for _ in range(3)]
+    alive = [weakref.ref(array) for array in arrays]
+    held.on.put(arrays[0], remote)
+    held.on.get_batch(arrays[1], remote, [0, 32], [0, 32], 16)
+    held.on.put_regions([arrays[2]], [remote], None, [0], None, [16], [16])
+    del arrays
+    for one in alive[:2]:
+        assert held.is_kept(one)
+    held.assert_kept_until_let_go(alive[2])
+    assert not held.is_kept(alive[0])
+    assert not held.is_kept(alive[1])
+
+
 def keep_until_closed():
     held = Held()
     array, alive = held.array()
@@ -105,7 +124,15 @@ def keep_until_closed():
 
 
 @pytest.mark.parametrize(
-    "case", [keep_one, keep_of_group, keep_of_put, keep_of_batches, keep_until_closed]
+    "case",
+    [
+        keep_one,
+        keep_of_group,
+        keep_of_put,
+        keep_of_batches,
+        keep_of_host_memory,
+        keep_until_closed,
+    ],
 )
 def test_a_buffer_is_kept_until_the_stream_is_through(case):
     run_alone(case)
