@@ -4,6 +4,7 @@
 On one host, where memory may not be mapped; and without shared memory, as to another one.
 """
 
+import onehop
 import pytest
 import test_stream as streams
 from processes import run_pair
@@ -31,3 +32,33 @@ def tell_way(side, forbidden):
 
 def test_the_way_is_told(forbidden):
     run_pair(tell_way, tell_way, forbidden, devices=streams.GPUS)
+
+
+def give_host_memory(side):
+    gpu = streams.Gpu(side)
+    remote = side.peer.attach(side.take(), timeout=30)
+    for call in (gpu.on.put, gpu.on.get):
+        with pytest.raises(onehop.InvalidArgument, match="are not memory of"):
+            call(onehop.empty(10), remote[:10])
+    for call in (gpu.on.put_batch, gpu.on.get_batch):
+        with pytest.raises(onehop.InvalidArgument, match="are not memory of"):
+            call(bytearray(20), remote, [0, 10], [0, 10], 10)
+    gpu.on.put(gpu.array(bytes(range(10))), remote[:10])
+    gpu.on.signal(1)
+    gpu.synchronize()
+    assert side.peer.async_error() is None
+
+
+def take_from_gpu_only(side):
+    gpu = streams.Gpu(side)
+    memory = gpu.array(bytes(20))
+    region = side.endpoint.register(memory)
+    side.give(region.descriptor)
+    gpu.on.wait_signal(1, timeout=30)
+    gpu.synchronize()
+    assert memory.bytes() == bytes(range(10)) + bytes(10)
+    region.deregister(timeout=30)
+
+
+def test_the_proxy_takes_no_host_memory():
+    run_pair(give_host_memory, take_from_gpu_only, devices=streams.GPUS)
