@@ -6,6 +6,10 @@
 
 function(onehop_kernel_image variable)
   cmake_parse_arguments(IMAGE "" "SOURCE" "ARCHITECTURES;INCLUDE;DEPENDS" ${ARGN})
+  if(NOT IMAGE_ARCHITECTURES MATCHES "^[0-9]+[af]?(;[0-9]+[af]?)*$")
+    message(FATAL_ERROR "onehop: ONEHOP_CUDA_ARCHITECTURES is \"${IMAGE_ARCHITECTURES}\": give numbers such as 80;90, "
+      "or build without kernels: -DONEHOP_CUDA=OFF")
+  endif()
   set(ONEHOP_FATBIN ${CMAKE_CURRENT_BINARY_DIR}/kernels.fatbin)
   set(options "")
   foreach(number IN LISTS IMAGE_ARCHITECTURES)

@@ -123,7 +123,7 @@ P
 configure_and_build() {
   local tests=OFF sources=${GOOGLETEST:-build/googletest}
   local architecture
-  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d .)
+  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d .) || return 1
   local options=(-S . -G Ninja -DCMAKE_BUILD_TYPE=Release -DONEHOP_CUDA=ON
     -DONEHOP_CUDA_ARCHITECTURES="$architecture")
   if [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ]; then

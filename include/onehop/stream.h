@@ -69,12 +69,13 @@ OH_API oh_status oh_peer_stream_recv(oh_peer* peer, void* stream, void* data, si
 /*
  * Copies `size` bytes into the peer's region. If the region is mapped here the copy engine copies,
  * which takes no multiprocessor from other kernels: device memory, and host memory of
- * oh_shared_alloc, which the first call registers with CUDA. Otherwise, if the peer's streams use
- * the proxy, the host copies, from device memory of the endpoint's GPU, within the default timeout.
- * A signal that follows makes the bytes visible to the peer. OH_ERR_RANGE: outside of the region.
- * OH_ERR_READ_ONLY. OH_ERR_RETIRED: the region is mapped here and has been deregistered.
- * OH_ERR_NOT_VIABLE: neither way is possible. oh_peer_async_error reports later errors of a put by
- * proxy, also OH_ERR_RETIRED.
+ * oh_shared_alloc, which the first call registers with CUDA. `data` may be host memory; if it is
+ * neither shared nor pinned, the call may block until the stream reaches the copy. If the region is
+ * not mapped and the peer's streams use the proxy, the host copies, from device memory of the
+ * endpoint's GPU, within the default timeout (OH_ERR_INVALID: other memory). A signal that follows
+ * makes the bytes visible to the peer. OH_ERR_RANGE: outside of the region. OH_ERR_READ_ONLY.
+ * OH_ERR_RETIRED: the region is mapped here and has been deregistered. OH_ERR_NOT_VIABLE: neither
+ * way is possible. oh_peer_async_error reports later errors of a put by proxy, also OH_ERR_RETIRED.
  */
 OH_API oh_status oh_peer_stream_put(oh_peer* peer, void* stream, const void* data,
                                     oh_remote_region* remote, size_t remote_offset, size_t size);

@@ -57,7 +57,7 @@ nb::object torch_stream(const GivenStream& stream, int device) {
 bool recorded(const Local& local, const GivenStream& stream) {
   const Buffer* buffer = local.own_buffer();
   if (local.size() == 0) return true;
-  if (!buffer || !buffer->is_torch() || local.memory() == Memory::kHost) return false;
+  if (!buffer || !buffer->is_torch()) return false;
   try {
     buffer->object().attr("record_stream")(torch_stream(stream, buffer->device()));
   } catch (nb::python_error&) {
@@ -78,10 +78,14 @@ void settle(HeldList all) {
   for (std::unique_ptr<Held>& held : all) {
     void* stream = held->stream.handle;
     const int ordinal = held->link->context->ordinal();
-    if (!uses_memory(*held) || StreamMark::is_captured(stream, ordinal)) continue;
-    const bool all_recorded =
-        recorded(held->local, held->stream) && recorded(held->size, held->stream);
-    if (all_recorded && held->remotes.empty()) continue;
+    // An endpoint for host memory has enqueued nothing.
+    if (!uses_memory(*held) || ordinal < 0) continue;
+    if (StreamMark::is_captured(stream, ordinal)) continue;
+    // Puts and gets are held in any case, and may use host memory or memory of another GPU.
+    if (held->remotes.empty() && recorded(held->local, held->stream) &&
+        recorded(held->size, held->stream)) {
+      continue;
+    }
     std::shared_ptr<StreamMark> mark;
     for (const Marked& known : marks) {
       if (known.stream == stream && known.ordinal == ordinal) mark = known.mark;

@@ -2,7 +2,7 @@
 //
 // Held: the objects that a stream operation uses. They are kept until the stream has executed it,
 // which is checked at the next stream call and when a link or an endpoint is closed. A torch tensor
-// is released at once, after record_stream. Captured operations keep nothing.
+// of a message is released at once, after record_stream. Captured operations keep nothing.
 //
 // Threading: needs the GIL.
 #pragma once

@@ -59,7 +59,14 @@ class Moving {
     if (!stream.why_not().ok()) return why;
     OH_ASSIGN_OR_RETURN(capturing_, connect_for(*endpoint_, *peer_, move_.stream, move_.deadline));
     if (!stream.by_proxy()) return why;
-    return memory_for_kernels(gpu(), part.data, part.size).status();
+    const Status usable = memory_for_kernels(gpu(), part.data, part.size).status();
+    if (usable.code() != OH_ERR_INVALID) return usable;
+    return error(
+        OH_ERR_INVALID,
+        "%llu bytes at %p are not memory of %s, and the region is not mapped here: the proxy "
+        "moves memory of the endpoint's GPU only. Copy them there, or use the host domain "
+        "(oh_peer_put, oh_peer_get)",
+        static_cast<unsigned long long>(part.size), part.data, gpu().facts().name.c_str());
   }
 
   Status enqueue_all() {

@@ -110,6 +110,40 @@ def keep_of_host_memory():
     assert not held.is_kept(alive[1])
 
 
+def keep_of_two_default_streams():
+    # Both have the handle 0. Device 0 stands still. The driver's calls are for the device of the
+    # last Driver.
+    held = Held()
+    held.pair.second.warmup(timeout=30)
+    held.let_go()
+    array, alive = held.array()
+    held.driver.call("fake_cuda_hold", c_void_p(0))
+    second = Driver(1)
+    elsewhere = CudaArray(second, bytes(64))
+    passed = weakref.ref(elsewhere)
+    with onehop.group():
+        held.pair.first.on(0).send(array)
+        held.pair.second.on(0).send(elsewhere)
+        del array, elsewhere
+    second.synchronize(0)
+    assert held.is_kept(alive)
+    assert not held.is_kept(passed)
+    first = Driver(0)
+    first.let_go(0)
+    first.synchronize(0)
+    assert not held.is_kept(alive)
+
+
+def keep_nothing_without_a_gpu():
+    pair = LocalPair(None, None)
+    region = pair.endpoints[1].register(bytearray(8))
+    remote = pair.first.attach(region.descriptor)
+    memory = bytearray(8)
+    with pytest.raises(onehop.OperationError):
+        pair.first.on(0).put(memory, remote)
+    memory.append(1)  # which it refuses while its buffer is exported
+
+
 def keep_until_closed():
     held = Held()
     array, alive = held.array()
@@ -131,6 +165,8 @@ def keep_until_closed():
         keep_of_put,
         keep_of_batches,
         keep_of_host_memory,
+        keep_of_two_default_streams,
+        keep_nothing_without_a_gpu,
         keep_until_closed,
     ],
 )

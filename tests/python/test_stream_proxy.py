@@ -38,10 +38,10 @@ def give_host_memory(side):
     gpu = streams.Gpu(side)
     remote = side.peer.attach(side.take(), timeout=30)
     for call in (gpu.on.put, gpu.on.get):
-        with pytest.raises(onehop.InvalidArgument, match="are not memory of"):
+        with pytest.raises(onehop.InvalidArgument, match="the proxy moves memory of"):
             call(onehop.empty(10), remote[:10])
     for call in (gpu.on.put_batch, gpu.on.get_batch):
-        with pytest.raises(onehop.InvalidArgument, match="are not memory of"):
+        with pytest.raises(onehop.InvalidArgument, match="the proxy moves memory of"):
             call(bytearray(20), remote, [0, 10], [0, 10], 10)
     gpu.on.put(gpu.array(bytes(range(10))), remote[:10])
     gpu.on.signal(1)
