@@ -75,8 +75,8 @@ package() {
   mkdir -p "$made/source"
   "$bin/python" -m build --quiet --sdist --no-isolation --skip-dependency-check --outdir "$made" .
   tar -xzf "$made"/onehop-*.tar.gz --strip-components=1 -C "$made/source"
-  # Kernels for one architecture, as no test runs them and each takes half a minute: for the newest, as
-  # test_device_ptx.py compiles for sm_80 and sm_90.
+  # Kernels for one architecture, as no test runs them: for the newest, as test_device_ptx.py compiles
+  # for sm_80 and sm_90.
   "$bin/pip" wheel --quiet --no-deps --wheel-dir "$made" \
     -C cmake.define.ONEHOP_CUDA_ARCHITECTURES=120 "$made/source"
   SDIST=$(realpath "$made"/onehop-*.tar.gz) WHEEL=$(realpath "$made"/onehop-*.whl)

@@ -426,7 +426,7 @@ class OnStream:
     Peer.async_error reports errors that occur after a call has returned. Buffers
     are GPU memory, of any size and alignment; puts and gets take host memory, too.
     They are kept alive until the stream has finished with them (later calls check;
-    torch tensors by record_stream).
+    torch tensors of messages by record_stream).
     Buffers of captured operations are not kept: keep them as long as the graph.
     """
 

@@ -156,7 +156,7 @@ void bind_on_stream(nb::module_& module) {
       "Peer.async_error reports errors that occur after a call has returned. Buffers\n"
       "are GPU memory, of any size and alignment; puts and gets take host memory, too.\n"
       "They are kept alive until the stream has finished with them (later calls check;\n"
-      "torch tensors by record_stream).\n"
+      "torch tensors of messages by record_stream).\n"
       "Buffers of captured operations are not kept: keep them as long as the graph.");
   type.def(
           "send",

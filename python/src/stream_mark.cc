@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <cstdint>
 #include <cstdlib>
 
 namespace onehop::python {
