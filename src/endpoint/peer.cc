@@ -302,6 +302,8 @@ Status Peer::on_control(Control type, ByteView payload, std::vector<UniqueFd> fd
       return memory_.on_block_retired(payload);
     case Control::kBlockWanted:
       return memory_.on_block_wanted(payload);
+    case Control::kBlockReached:
+      return memory_.on_block_reached(payload);
     case Control::kServe:
       endpoint_.progress_thread().serve();
       return {};

@@ -31,6 +31,7 @@ class ImportPlaces {
   };
   explicit ImportPlaces(uint32_t shift) : entries_(size_t{1} << shift) {}
 
+  bool has(uint64_t number) const { return entries_[find(number)].number != 0; }
   // Returns the write to issue. None: the number is already in the table, or no free place is near
   // enough.
   std::optional<Write> add(const Entry& entry);

@@ -10,14 +10,21 @@ namespace {
 constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that most find a place
 }
 
-void ImportTable::add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder) {
+bool ImportTable::add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder) {
   MutexLock lock(mutex_);
-  if (imports_.size() >= kMostImports) return;
+  if (places_.has(entry.number)) return true;
+  if (imports_.size() >= kMostImports) return false;
   const std::optional<ImportPlaces::Write> write = places_.add(entry);
-  if (!write) return;
+  if (!write) return false;
   writes_.push_back(*write);
   imports_.push_back({entry.number, std::move(holder)});
   (void)write_all();
+  return true;
+}
+
+bool ImportTable::has(uint64_t number) {
+  MutexLock lock(mutex_);
+  return places_.has(number);
 }
 
 // A launch can fail for lack of memory; settle() releases nothing until all writes are launched.

@@ -22,8 +22,9 @@ class ImportTable {
   explicit ImportTable(LaneCommands& commands) : commands_(commands) {}
 
   // `holder` keeps the memory mapped. When the table is full the entry is left out: messages to
-  // such memory are staged.
-  void add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder);
+  // such memory are staged. Returns whether the entry is in the table.
+  bool add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder);
+  bool has(uint64_t number);
   // Kernels that begin later do not find the entry. Call settle() afterwards.
   void remove(uint64_t number);
   // Releases removed entries that no kernel uses. False: some remain, or are not overwritten yet;

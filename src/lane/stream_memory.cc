@@ -42,8 +42,9 @@ StreamMemory::~StreamMemory() = default;
 void StreamMemory::add_import(const std::shared_ptr<ImportedBlock>& block) {
   Lanes* lanes = this->lanes();
   if (!lanes || !lanes->is_connected() || !block || !block->on_device) return;
-  lanes->imports().add({block->number, block->size, reinterpret_cast<uint64_t>(block->local_base)},
-                       block);
+  const bool added = lanes->imports().add(
+      {block->number, block->size, reinterpret_cast<uint64_t>(block->local_base)}, block);
+  if (added) link_.memory->tell_reached(block->number);
 }
 
 void StreamMemory::forget_import(uint32_t number) {
@@ -74,23 +75,26 @@ void StreamMemory::settle_later() {
   });
 }
 
-uint32_t StreamMemory::publish(const std::shared_ptr<const GpuExport>& exported) {
+StreamMemory::Published StreamMemory::publish(const std::shared_ptr<const GpuExport>& exported) {
   if (!within_process_) {
-    if (!exported->mappable() || !link_.maps_devices) return 0;
+    if (!exported->mappable() || !link_.maps_devices) return {};
     LinkGuard guard(link_);
-    link_.memory->publish(exported);
-    return exported->number;
+    return {exported->number, link_.memory->publish(exported)};
   }
   // Within the process no mapping is needed if the other GPU can access the address.
-  if (!partner_) return 0;
+  if (!partner_) return {};
   const std::shared_ptr<void> held = partner_owners_->peer();
   Lanes* theirs = held ? partner_->lanes() : nullptr;
-  if (!theirs) return 0;
+  if (!theirs) return {};
   const cuda::Device there = partner_->gpu_->facts().ordinal;
-  if (exported->device != there && !exported->plain()) return 0;
-  theirs->imports().add({exported->number, exported->record.length, exported->record.base},
-                        nullptr);
-  return exported->number;
+  if (exported->device != there && !exported->plain()) return {};
+  // A new entry is written by a kernel, which may run after the next message.
+  const bool reached = theirs->imports().has(exported->number);
+  if (!reached) {
+    (void)theirs->imports().add({exported->number, exported->record.length, exported->record.base},
+                                nullptr);
+  }
+  return {exported->number, reached};
 }
 
 void StreamMemory::hold(cuda::Stream stream, bool capturing, std::shared_ptr<void> memory) {

@@ -38,9 +38,12 @@ class StreamMemory {
   void forget_import(uint32_t number);
   // Removes a block of local memory at the other end within the process.
   void forget_within(uint32_t number);
-  // Publishes the memory of a receive to the peer. Returns its number; 0: the peer's kernels cannot
-  // access it.
-  uint32_t publish(const std::shared_ptr<const GpuExport>& exported);
+  struct Published {
+    uint32_t number = 0;   // 0: the peer's kernels cannot access the memory
+    bool reached = false;  // they put messages into it; false: it is not known that they do
+  };
+  // Publishes the memory of a receive to the peer.
+  Published publish(const std::shared_ptr<const GpuExport>& exported);
 
   // Holds the memory until the stream's current work is done; if the stream is being captured,
   // until the endpoint is closed.

@@ -30,6 +30,7 @@ enum class Control : uint8_t {
   kLanes = 74,         // number of the slab's export 4, its bytes 8, layout 4
   kLaneReady = 75,     // lane 4, epoch that begins 1
   kStreamWay = 76,     // StreamWay 1, text: how the sender can carry streams, and why not better
+  kBlockReached = 77,  // number 4: kernels of the sender put messages into this block
 };
 
 class ConnectionOwner {

@@ -32,13 +32,16 @@ uint32_t MemoryExchange::block_of(const void* data, uint64_t size) {
   return block->number;
 }
 
-void MemoryExchange::publish(const std::shared_ptr<const GpuExport>& exported) {
-  if (!connection_ || exported_.count(exported->number) != 0) return;
+bool MemoryExchange::publish(const std::shared_ptr<const GpuExport>& exported) {
+  if (!connection_) return false;
+  const auto handed = exported_.find(exported->number);
+  if (handed != exported_.end()) return handed->second.reached;
   // An export that was retired meanwhile must not be sent: nothing would retire it again. The
   // peer's request for it will fail.
-  if (!GpuExports::instance().find(exported->number)) return;
-  exported_.insert(exported->number);
+  if (!GpuExports::instance().find(exported->number)) return false;
+  exported_.try_emplace(exported->number);
   (void)send_export(*exported).ok();
+  return false;
 }
 
 // Sends the record first, then its descriptors, a few at a time. No chunks: it cannot be mapped.
@@ -141,7 +144,7 @@ void MemoryExchange::import(uint32_t number, std::shared_ptr<ImportedBlock> bloc
 Status MemoryExchange::send_block(uint32_t number) {
   if (number & GpuExports::kNumberBit) {
     std::shared_ptr<const GpuExport> exported = GpuExports::instance().find(number);
-    if (exported) exported_.insert(number);
+    if (exported) exported_.try_emplace(number);
     GpuExport none;
     none.number = number;
     none.why_not = "gone";
@@ -156,7 +159,7 @@ Status MemoryExchange::send_block(uint32_t number) {
   std::vector<int> fds;
   if (block && block->fd.valid()) fds.push_back(block->fd.get());
   OH_RETURN_IF_ERROR(connection_->send_control(Control::kBlock, bytes, std::move(fds)));
-  if (block) exported_.insert(number);
+  if (block) exported_.try_emplace(number);
   return {};
 }
 
@@ -215,6 +218,14 @@ void MemoryExchange::retire_block(uint32_t number) {
   (void)connection_->send_control(Control::kBlockRetired, bytes).ok();
 }
 
+void MemoryExchange::tell_reached(uint32_t number) {
+  if (!connection_) return;
+  Bytes bytes;
+  Writer writer(bytes);
+  writer.u32(number);
+  (void)connection_->send_control(Control::kBlockReached, bytes).ok();
+}
+
 Imports MemoryExchange::close() {
   LinkGuard guard(link_);
   closed_ = true;
@@ -242,6 +253,19 @@ Status MemoryExchange::on_block_retired(ByteView payload) {
   listener_.retired(number);
   retired.reset();
   GpuImports::instance().close_unused();
+  return {};
+}
+
+// The block may have been retired meanwhile.
+Status MemoryExchange::on_block_reached(ByteView payload) {
+  Reader reader(payload);
+  const uint32_t number = reader.u32();
+  if (!reader.at_end()) {
+    return error(OH_ERR_PROTOCOL, "a BlockReached of %zu bytes", payload.size());
+  }
+  LinkGuard guard(link_);
+  const auto handed = exported_.find(number);
+  if (handed != exported_.end()) handed->second.reached = true;
   return {};
 }
 

@@ -8,8 +8,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "link/connection.h"
@@ -36,7 +36,8 @@ class MemoryExchange {
   // Hands the block over if the peer has not received it.
   uint32_t block_of(const void* data, uint64_t size);
   // With the lock held. Hands exported device memory over if the peer has not received it.
-  void publish(const std::shared_ptr<const GpuExport>& exported);
+  // Returns whether the peer's kernels put messages into it.
+  bool publish(const std::shared_ptr<const GpuExport>& exported);
 
   // Any thread. Requests a block of the peer's memory.
   void want_block(uint32_t number);
@@ -47,6 +48,8 @@ class MemoryExchange {
   // A local block is about to be freed: retires it at the peer if it was handed over. Without the
   // lock.
   void retire_block(uint32_t number);
+  // Kernels of this side put messages into a block of the peer from now on. Without the lock.
+  void tell_reached(uint32_t number);
   // The link is closed: nothing is mapped from now on. Returns what was mapped, for the caller to
   // release without the lock.
   Imports close();
@@ -55,6 +58,7 @@ class MemoryExchange {
   Status on_block(ByteView payload, std::vector<UniqueFd> fds);
   Status on_block_wanted(ByteView payload);
   Status on_block_retired(ByteView payload);
+  Status on_block_reached(ByteView payload);
   Status on_export(ByteView payload, std::vector<UniqueFd> fds, bool first);
 
  private:
@@ -75,9 +79,12 @@ class MemoryExchange {
   const Id process_;
   const Listener listener_;
   SharedHeap& heap_;
-  std::set<uint32_t> exported_;         // blocks handed to the peer; guarded by the lock
-  bool closed_ = false;                 // guarded by the lock
-  std::unique_ptr<Arriving> arriving_;  // only on the watcher's thread
+  struct Handed {
+    bool reached = false;  // by the peer's kernels
+  };
+  std::map<uint32_t, Handed> exported_;  // blocks handed to the peer; guarded by the lock
+  bool closed_ = false;                  // guarded by the lock
+  std::unique_ptr<Arriving> arriving_;   // only on the watcher's thread
 };
 
 }  // namespace oh

@@ -28,7 +28,7 @@ Group& group() {
 
 // Checks the memory of a message. Publishes that of a large receive, so that the peer's kernels can
 // put into it.
-Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, StreamOp* op) {
+Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, PendingOp* pending) {
   if (call.size == 0) return {};
   OH_ASSIGN_OR_RETURN(const std::shared_ptr<const GpuExport> exported,
                       memory_for_kernels(*endpoint.device().gpu(), call.data, call.size));
@@ -37,8 +37,10 @@ Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, Strea
   if (call.kind != StreamKind::kRecv || !large) return {};
   const uint64_t offset = reinterpret_cast<uint64_t>(call.data) - exported->record.base;
   if (offset + call.size > kOffsets) return {};
-  op->region = peer.stream().memory().publish(exported);
-  op->offset = offset;
+  const StreamMemory::Published published = peer.stream().memory().publish(exported);
+  pending->op.region = published.number;
+  pending->op.offset = offset;
+  pending->is_put = published.reached;
   return {};
 }
 
@@ -129,7 +131,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   OH_RETURN_IF_ERROR(peer->usable());
   StreamLink& stream = peer->stream();
   OH_RETURN_IF_ERROR(stream.why_not());
-  PendingOp pending{endpoint, peer, call.stream, false, deadline, {}};
+  PendingOp pending{endpoint, peer, call.stream, false, deadline};
   // A group queries the driver once, at its end.
   const bool grouped = group().depth > 0;
   const bool ask = !grouped || !stream.is_ready() || stream.is_resetting(call.lane);
@@ -150,7 +152,7 @@ Status call_stream(const std::shared_ptr<Endpoint>& endpoint, const std::shared_
   if (of_lane(op)) {
     if (ask) OH_RETURN_IF_ERROR(wait_for_reset(pending));
     OH_RETURN_IF_ERROR(stream.failure(call.lane, side_of(op)));
-    OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &op));
+    OH_RETURN_IF_ERROR(find_memory(*endpoint, *peer, call, &pending));
   }
   if (grouped) {
     group().pending.push_back(std::move(pending));
@@ -172,7 +174,8 @@ Result<oh_lane_target> target_for_kernels(Endpoint& endpoint, Peer& peer, void* 
   }
   const auto base = reinterpret_cast<uint64_t>(data);
   const uint64_t offset = base - exported->record.base;
-  const uint32_t number = offset + size > kOffsets ? 0 : peer.stream().memory().publish(exported);
+  const uint32_t number =
+      offset + size > kOffsets ? 0 : peer.stream().memory().publish(exported).number;
   if (number != 0) return oh_lane_target{base, size, offset, number, 0};
   return error(OH_ERR_NOT_VIABLE, "%llu bytes at %p cannot be mapped by %s: %s",
                static_cast<unsigned long long>(size), data, peer.link().name.c_str(),

@@ -2,7 +2,6 @@
 #include "stream/stream_launch.h"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <utility>
 
@@ -17,70 +16,54 @@ using kernels::StreamOp;
 namespace {
 
 constexpr uint64_t kBlockBytes = 6 * 1024;  // of a message: one line a thread
-constexpr uint32_t kMostOfCluster = 8;      // blocks that every GPU with clusters has
-constexpr uint32_t kOfPeers = 2;            // a group takes 1 / 2 of the GPU's SMs
-
-// Blocks of one message.
-uint32_t blocks_for(const StreamOp& op, const Config& config, uint32_t most) {
-  constexpr uint64_t kOneBlock =
-      16 * 1024;  // below, more blocks cost more in synchronization than they gain
-  constexpr uint64_t kOneTeam = 4 * 1024 * 1024;
-  if (!of_lane(op) || op.bytes <= kOneBlock) return 1;
-  const auto share = static_cast<uint64_t>(config.stream_share);
-  uint64_t blocks = static_cast<uint64_t>(config.stream_blocks);
-  if (op.bytes <= kOneTeam) blocks = std::min<uint64_t>(blocks, kMostOfCluster);
-  const uint64_t wanted = std::min((op.bytes + share - 1) / share, blocks);
-  return std::clamp<uint32_t>(static_cast<uint32_t>(wanted), 1, std::max<uint32_t>(most, 1));
-}
-
-// How a launch is divided: into teams, each of `cluster` blocks.
-struct Layout {
-  uint32_t teams = 0;
-  uint32_t cluster = 1;
-};
 
 bool is_small(const PendingOp& one) {
   return one.op.bytes <= one.peer->stream().lanes().most_buffered(one.op.lane.lane);
 }
 
-// Assigns teams to each operation. Operations on one half of a lane share a team and follow each
-// other. A small message gets one team where a cluster holds all of its blocks: one access takes
-// the lane.
-Layout lay_out(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
-  const auto processors = static_cast<uint32_t>(gpu.facts().processors);
-  // Two kernels that begin early run at the same time.
-  const uint32_t share = gpu.kernels().begins_early() ? 2 * kOfPeers : kOfPeers;
-  const uint32_t most = processors / share / static_cast<uint32_t>(run.size());
-  Layout layout;
-  layout.cluster = gpu.kernels().clusters() ? kMostOfCluster : 1;
+Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
+  std::vector<LayoutOp> ops;
+  ops.reserve(run.size());
   for (PendingOp& one : run) {
-    one.op.teams = blocks_for(one.op, one.endpoint->config(), most);
-    layout.cluster = std::min(layout.cluster, std::bit_floor(one.op.teams));
+    const Config& config = one.endpoint->config();
+    ops.push_back({.op = &one.op,
+                   .peer = one.peer.get(),
+                   .is_small = of_lane(one.op) && is_small(one),
+                   .is_put = one.is_put,
+                   .most = static_cast<uint32_t>(config.stream_blocks),
+                   .per_block = static_cast<uint64_t>(config.stream_share)});
   }
-  for (size_t i = 0; i < run.size(); ++i) {
-    StreamOp& op = run[i].op;
-    const StreamOp* before = nullptr;
-    for (size_t k = 0; k < i && of_lane(op); ++k) {
-      const bool same = run[k].peer == run[i].peer && run[k].op.kind == op.kind &&
-                        run[k].op.lane.lane == op.lane.lane;
-      if (same) before = &run[k].op;
-    }
-    const bool one_team = of_lane(op) && layout.cluster == kMostOfCluster && is_small(run[i]);
-    op.teams = before ? before->teams : one_team ? 1 : op.teams / layout.cluster;
-    op.first = before ? before->first : layout.teams;
-    op.lane.follows = before ? before->lane.token : 0;
-    if (!before) layout.teams += op.teams;
-  }
-  return layout;
+  return lay_out(ops, {.processors = static_cast<uint32_t>(gpu.facts().processors),
+                       .clusters = gpu.kernels().clusters(),
+                       .begins_early = gpu.kernels().begins_early()});
 }
 
-cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout, uint32_t threads) {
+// One thread for each line, up to a block: fewer threads poll the ring, and they begin sooner.
+uint32_t threads_for(const PendingOp& one) {
+  constexpr uint64_t kWarpBytes = 384;
+  // A block of another message has room beside it. Its threads copy nothing, unless the message is
+  // smaller than the receive and goes by lines.
+  constexpr uint32_t kToWait = 96;
+  const StreamOp& op = one.op;
+  if (!of_lane(op)) return 32;
+  if (one.is_put) return kToWait;
+  if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
+         32;
+}
+uint32_t threads_for(const std::vector<PendingOp>& run) {
+  uint32_t most = 0;
+  for (const PendingOp& one : run) most = std::max(most, threads_for(one));
+  return most;
+}
+
+cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout) {
   // A signal covers stores of earlier kernels in the peer's memory. Only the end of those kernels
   // orders them before the signal.
   const bool signals = std::any_of(run.begin(), run.end(), [](const PendingOp& one) {
     return one.op.kind == StreamKind::kSignal;
   });
-  return {layout.teams * layout.cluster, threads, layout.cluster, /*early=*/!signals};
+  return {layout.teams * layout.cluster, threads_for(run), layout.cluster, /*early=*/!signals};
 }
 
 template <typename Args>
@@ -89,23 +72,14 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Lay
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->device().gpu();
-  const cuda::Grid grid = grid_of(run, layout, kernels::kStreamThreads);
+  const cuda::Grid grid = grid_of(run, layout);
   return gpu.kernels().launch_remote(run.front().stream, kernel, grid, args.get());
-}
-
-// One thread for each line, up to a block: fewer threads poll the ring, and they begin sooner.
-uint32_t threads_for(const StreamOp& op) {
-  constexpr uint64_t kWarpBytes = 384;
-  if (!of_lane(op)) return 32;
-  if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
-  return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
-         32;
 }
 
 Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
   const PendingOp& only = run.front();
   kernels::StreamArgs args{only.op};
-  const cuda::Grid grid = grid_of(run, layout, threads_for(only.op));
+  const cuda::Grid grid = grid_of(run, layout);
   return only.endpoint->device().gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
 }
 
@@ -146,7 +120,7 @@ Status launch_by_kernels(std::vector<PendingOp>& run) {
   std::optional<HeldTurns> turns;
   OH_RETURN_IF_ERROR(take_turns(run, gpu, &turns));
   OH_RETURN_IF_ERROR(turns->follow());
-  const Layout layout = lay_out(run, gpu);
+  const Layout layout = divide(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();
   Status status = run.size() == 1 ? launch_one(run, with.one, layout)
                   : run.size() <= kernels::kFew

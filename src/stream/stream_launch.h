@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "endpoint/endpoint.h"
+#include "stream/stream_layout.h"
 
 namespace oh {
 
@@ -21,11 +22,9 @@ struct PendingOp {
   bool capturing = false;
   Deadline deadline = Deadline::never();
   kernels::StreamOp op{};
+  bool is_put = false;  // a receive whose message the peer puts
 };
 
-inline bool of_lane(const kernels::StreamOp& op) {
-  return op.kind == kernels::StreamKind::kSend || op.kind == kernels::StreamKind::kRecv;
-}
 inline LaneSide side_of(const kernels::StreamOp& op) {
   return op.kind == kernels::StreamKind::kSend ? LaneSide::kSend : LaneSide::kRecv;
 }

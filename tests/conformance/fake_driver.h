@@ -20,7 +20,8 @@ namespace conformance {
 
 struct FakeDriver {
 #define CONFORMANCE_CONTROL(X) \
-  X(counts) X(calls) X(fail) X(clear_failures) X(peek) X(poke) X(hold_all) X(release_all) X(delay)
+  X(counts)                    \
+  X(calls) X(fail) X(clear_failures) X(peek) X(poke) X(hold_all) X(release_all) X(delay) X(blocks)
 #define CONFORMANCE_MEMBER(name) decltype(&fake_cuda_##name) name = nullptr;
   CONFORMANCE_CONTROL(CONFORMANCE_MEMBER)
 #undef CONFORMANCE_MEMBER

@@ -119,6 +119,47 @@ TEST_P(GpuStreamCounts, LargeMessagesAreCountedByTheWayTheyGo) {
       });
 }
 
+// The receive of a large message needs all its blocks until the sender is known to put the message
+// into the buffer, also in a graph. From then on it waits in one.
+TEST(GpuStreamBlocks, AReceiveThatIsPutWaitsInOneBlock) {
+  run_streams(
+      between_gpus(MemoryKind::kMalloc),
+      [](Side& side, StreamSide& here) {
+        Buffer buffer = side.buffer(kLarge);
+        buffer.fill(1);
+        while (side.hear_number() == 1) here.send(buffer, kLarge);
+        here.end();
+      },
+      [](Side& side, StreamSide& here) {
+        Buffer buffer = side.buffer(kLarge);
+        auto blocks = [&](auto&& enqueue) {
+          buffer.poison();
+          side.tell_number(1);
+          enqueue();
+          here.finish();
+          EXPECT_TRUE(buffer.holds(1, kLarge));
+          return fake_driver().blocks("onehop_stream");
+        };
+        auto recv = [&] { here.recv(buffer, kLarge); };
+        EXPECT_EQ(blocks(recv), 8u);
+        EXPECT_TRUE(eventually([&] { return blocks(recv) == 1; }));
+        void* graph = nullptr;
+        EXPECT_EQ(blocks([&] {
+                    graph = capture_graph(here.stream(), recv);
+                    launch_graph(graph, here.stream());
+                  }),
+                  1u);
+        destroy_graph(graph);
+        Buffer other = side.buffer(kLarge);
+        side.tell_number(1);
+        here.recv(other, kLarge);
+        here.finish();
+        EXPECT_EQ(fake_driver().blocks("onehop_stream"), 8u) << "another buffer";
+        side.tell_number(0);
+        here.end();
+      });
+}
+
 TEST_P(GpuStreamCounts, AGraphIsSeenByTheDeviceAlone) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
     Buffer out = side.buffer(kLarge);

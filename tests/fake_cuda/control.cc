@@ -136,6 +136,13 @@ FAKE_CUDA_API int64_t fake_cuda_captured(void* stream) {
   return static_cast<int64_t>(found->capture->graph.nodes.size());
 }
 
+FAKE_CUDA_API unsigned fake_cuda_blocks(const char* kernel) {
+  World& world = World::instance();
+  std::lock_guard<std::mutex> lock(world.mutex);
+  const auto found = world.blocks.find(kernel);
+  return found == world.blocks.end() ? 0 : found->second;
+}
+
 FAKE_CUDA_API size_t fake_cuda_running(void) {
   World& world = World::instance();
   std::lock_guard<std::mutex> lock(world.mutex);

@@ -111,6 +111,9 @@ void fake_cuda_release_all(void);
 // the stream is not being captured.
 int64_t fake_cuda_captured(void* stream);
 
+// Returns the blocks of the last launch of a kernel in this process, captured or not. 0: none.
+unsigned fake_cuda_blocks(const char* kernel);
+
 // Returns the kernels that are running; queued kernels do not count.
 size_t fake_cuda_running(void);
 // Returns the calls blocked by running kernels or by the device; calls that wait for such a call do

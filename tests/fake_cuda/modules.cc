@@ -78,6 +78,7 @@ Code launch(Call& call, const LaunchConfig& config, Function function, void** ar
   };
   operation.is_copy = kernel->is_copy;
   operation.is_kernel = true;
+  call.world().blocks[kernel->name] = config.grid_x * config.grid_y * config.grid_z;
   return submit(call.world(), stream, std::move(operation));
 }
 

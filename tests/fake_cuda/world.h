@@ -155,7 +155,8 @@ struct World {
   std::map<GraphExec, std::shared_ptr<GraphExecState>> graph_execs;
   std::set<Module> modules;
   std::map<Function, FunctionState> functions;
-  size_t blocked = 0;    // calls that wait for kernels, or for the device
+  std::map<std::string, unsigned> blocks;  // of the last launch of each kernel
+  size_t blocked = 0;                      // calls that wait for kernels, or for the device
   bool loading = false;  // a first launch waits for the device and holds the launch lock
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<DevicePtr, Range> ranges;         // by base

@@ -59,10 +59,14 @@ class ImportTableTest : public unit::GpuTest {
 TEST_F(ImportTableTest, MemoryIsReleasedAfterNoSenderUsesIt) {
   auto memory = std::make_shared<int>(1);
   const std::weak_ptr<int> alive = memory;
-  table().add({7, 4096, 0x1000}, std::move(memory));
+  EXPECT_FALSE(table().has(7));
+  EXPECT_TRUE(table().add({7, 4096, 0x1000}, std::move(memory)));
+  EXPECT_TRUE(table().has(7));
+  EXPECT_TRUE(table().add({7, 4096, 0x1000}, nullptr)) << "it is there";
   EXPECT_TRUE(table().settle(/*lost=*/false));
   EXPECT_FALSE(alive.expired());
   table().remove(7);
+  EXPECT_FALSE(table().has(7));
   EXPECT_FALSE(alive.expired());
   EXPECT_TRUE(unit::eventually([this] { return table().settle(/*lost=*/false); }));
   EXPECT_TRUE(alive.expired());

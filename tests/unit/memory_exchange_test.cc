@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "unit/fake_link.h"
-#include "unit/support.h"
+#include "unit/gpu_memory.h"
 
 namespace unit::memory_exchange_test {
 namespace {
@@ -36,6 +36,8 @@ class End final : public ConnectionOwner {
         return memory.on_block_wanted(payload);
       case Control::kBlockRetired:
         return memory.on_block_retired(payload);
+      case Control::kBlockReached:
+        return memory.on_block_reached(payload);
       case Control::kExport:
       case Control::kExportMore:
         return memory.on_export(payload, std::move(fds),
@@ -71,7 +73,7 @@ class End final : public ConnectionOwner {
   MemoryExchange memory;
 };
 
-class MemoryExchangeTest : public ::testing::Test {
+class MemoryExchangeTest : public GpuMemoryTest {
  protected:
   MemoryExchangeTest() {
     std::shared_ptr<Node> node = *Node::get(config_with({{"ONEHOP_INTERFACE", "127.0.0.1"}}));
@@ -155,6 +157,7 @@ TEST_F(MemoryExchangeTest, MessagesOfAnotherSizeBreakTheProtocol) {
   for (const size_t size : {3, 5}) {
     EXPECT_TRUE(fails_with(user_->memory.on_block_wanted(Bytes(size)), OH_ERR_PROTOCOL));
     EXPECT_TRUE(fails_with(user_->memory.on_block_retired(Bytes(size)), OH_ERR_PROTOCOL));
+    EXPECT_TRUE(fails_with(user_->memory.on_block_reached(Bytes(size)), OH_ERR_PROTOCOL));
   }
   EXPECT_EQ(user_->messages, 0);
   EXPECT_EQ(owner_->messages, 0) << "nothing was answered";
@@ -182,6 +185,25 @@ TEST_F(MemoryExchangeTest, ARetiredBlockIsUnmapped) {
   EXPECT_TRUE(eventually([&] { return user_->retired == block_->number; }));
   EXPECT_TRUE(eventually([&] { return import.expired(); }));
   EXPECT_EQ(user_->messages, 2);
+}
+
+// The answer to an export: kernels of the user put messages into it.
+TEST_F(MemoryExchangeTest, AnExportIsReachedOnceTheUserSaysSo) {
+  const cuda::DevicePtr memory = allocate(4096);
+  const std::shared_ptr<const GpuExport> ours = exported(memory, 4096);
+  auto publish = [&] {
+    LinkGuard guard(owner_->fakes.link);
+    return owner_->memory.publish(ours);
+  };
+  user_->memory.tell_reached(ours->number);  // before it was handed over
+  EXPECT_TRUE(eventually([&] { return owner_->messages == 1; }));
+  EXPECT_FALSE(publish());
+  EXPECT_FALSE(publish());
+  user_->memory.tell_reached(ours->number);
+  EXPECT_TRUE(eventually(publish));
+  owner_->memory.retire_block(ours->number);
+  EXPECT_FALSE(publish()) << "it is handed over again";
+  free(memory);
 }
 
 // A block that arrived after the end of the link would never be released.

@@ -142,9 +142,14 @@ TEST_F(StreamMemoryTest, HostMemoryIsNotForKernels) {
 // Within the process the other side's kernels get the address.
 TEST_F(StreamMemoryTest, APartnerGetsToKnowTheMemoryOfAReceive) {
   const std::shared_ptr<const GpuExport> ours = exported(memory_, 4096);
-  EXPECT_EQ(one_->memory.publish(ours), 0u) << "the partner has no lanes yet";
+  EXPECT_EQ(one_->memory.publish(ours).number, 0u) << "the partner has no lanes yet";
   other_->memory.open(*other_->lanes);
-  EXPECT_EQ(one_->memory.publish(ours), ours->number);
+  StreamMemory::Published published = one_->memory.publish(ours);
+  EXPECT_EQ(published.number, ours->number);
+  EXPECT_FALSE(published.reached) << "the kernel that enters it may run later";
+  published = one_->memory.publish(ours);
+  EXPECT_EQ(published.number, ours->number);
+  EXPECT_TRUE(published.reached);
   EXPECT_TRUE(eventually([&] { return imported(*other_) == std::vector<uint64_t>{ours->number}; }));
   one_->memory.forget_within(ours->number);
   EXPECT_TRUE(eventually([&] { return imported(*other_).empty(); }));
@@ -153,7 +158,7 @@ TEST_F(StreamMemoryTest, APartnerGetsToKnowTheMemoryOfAReceive) {
 TEST_F(StreamMemoryTest, APartnerThatIsGoneGetsNothing) {
   other_->memory.open(*other_->lanes);
   other_->peer.reset();
-  EXPECT_EQ(one_->memory.publish(exported(memory_, 4096)), 0u);
+  EXPECT_EQ(one_->memory.publish(exported(memory_, 4096)).number, 0u);
 }
 
 // Its peer is still held, for example by a handle.
@@ -166,7 +171,7 @@ TEST_F(StreamMemoryTest, MemoryIsForgottenAfterThePartnersEndpointHasGone) {
   theirs.memory.open(*theirs.lanes);
   synchronize();
   const std::shared_ptr<const GpuExport> ours = exported(memory_, 4096);
-  EXPECT_EQ(one_->memory.publish(ours), ours->number);
+  EXPECT_EQ(one_->memory.publish(ours).number, ours->number);
   theirs.endpoint.reset();
   gone.reset();
   one_->memory.forget_within(ours->number);
@@ -178,13 +183,13 @@ TEST_F(StreamMemoryTest, MemoryIsForgottenAfterThePartnersEndpointHasGone) {
 TEST_F(StreamMemoryTest, OnlyMappableMemoryIsPublishedToAnotherProcess) {
   Side apart(domain, gpu, /*within_process=*/false);
   const std::shared_ptr<const GpuExport> ours = exported(memory_, 4096);
-  EXPECT_EQ(apart.memory.publish(ours), ours->number);
+  EXPECT_EQ(apart.memory.publish(ours).number, ours->number);
   apart.link.maps_devices = false;
-  EXPECT_EQ(apart.memory.publish(ours), 0u);
+  EXPECT_EQ(apart.memory.publish(ours).number, 0u);
   apart.link.maps_devices = true;
   auto unmappable = std::make_shared<GpuExport>();
   unmappable->why_not = "from a pool that does not export";
-  EXPECT_EQ(apart.memory.publish(unmappable), 0u);
+  EXPECT_EQ(apart.memory.publish(unmappable).number, 0u);
 }
 
 }  // namespace

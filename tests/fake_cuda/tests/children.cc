@@ -65,6 +65,7 @@ Driver load_driver() {
   load(library, "fake_cuda_hold_all", &out.hold_all);
   load(library, "fake_cuda_release_all", &out.release_all);
   load(library, "fake_cuda_captured", &out.captured);
+  load(library, "fake_cuda_blocks", &out.blocks);
   load(library, "fake_cuda_running", &out.running);
   load(library, "fake_cuda_blocked", &out.blocked);
   load(library, "fake_cuda_delay", &out.delay);

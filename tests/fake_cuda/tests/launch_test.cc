@@ -42,7 +42,10 @@ class FakeLaunch : public GraphTest {
 TEST_F(FakeLaunch, AttributesThatAreKnownAreTaken) {
   go_.set();
   EXPECT_EQ(launch({}), kSuccess);
-  EXPECT_EQ(launch({domain(kMemSyncDomainRemote)}), kSuccess);
+  EXPECT_EQ(driver().blocks(FAKE_CUDA_SPIN), 8U);
+  EXPECT_EQ(launch({domain(kMemSyncDomainRemote)}, 5), kSuccess);
+  EXPECT_EQ(driver().blocks(FAKE_CUDA_SPIN), 5U);
+  EXPECT_EQ(driver().blocks("another"), 0U);
   EXPECT_EQ(launch({domain(kMemSyncDomainDefault), cluster(4), serialization()}), kSuccess);
   EXPECT_EQ(driver().stream_synchronize(streams_[0]), kSuccess);
   EXPECT_TRUE(runs_.is_set());

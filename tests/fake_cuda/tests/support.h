@@ -36,6 +36,7 @@ struct Driver {
   decltype(&fake_cuda_hold_all) hold_all = nullptr;
   decltype(&fake_cuda_release_all) release_all = nullptr;
   decltype(&fake_cuda_captured) captured = nullptr;
+  decltype(&fake_cuda_blocks) blocks = nullptr;
   decltype(&fake_cuda_running) running = nullptr;
   decltype(&fake_cuda_blocked) blocked = nullptr;
   decltype(&fake_cuda_delay) delay = nullptr;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream/stream_layout.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace oh {
+namespace {
+
+using kernels::StreamKind;
+using kernels::StreamOp;
+
+constexpr uint32_t kMostOfCluster = 8;  // blocks that every GPU with clusters has
+constexpr uint32_t kOfPeers = 2;        // a launch takes 1 / 2 of the GPU's SMs
+
+// Blocks that a message gains from.
+uint32_t blocks_for(const LayoutOp& one) {
+  // Below, more blocks cost more in synchronization than they gain.
+  constexpr uint64_t kOneBlock = 16 * 1024;
+  constexpr uint64_t kOneTeam = 4 * 1024 * 1024;
+  const uint64_t bytes = one.op->bytes;
+  // The receiver of a put has nothing to copy. More blocks would only wait.
+  if (!of_lane(*one.op) || bytes <= kOneBlock || one.is_put) return 1;
+  const uint64_t most = bytes <= kOneTeam ? std::min(one.most, kMostOfCluster) : one.most;
+  return static_cast<uint32_t>(std::min((bytes + one.per_block - 1) / one.per_block, most));
+}
+
+// The first operation on the same half of a lane. Operations of no lane are apart.
+LayoutOp* head_of(std::span<LayoutOp> ops, LayoutOp& one) {
+  const StreamOp& op = *one.op;
+  if (!of_lane(op)) return &one;
+  return &*std::find_if(ops.begin(), ops.end(), [&](const LayoutOp& other) {
+    return other.peer == one.peer && other.op->kind == op.kind &&
+           other.op->lane.lane == op.lane.lane;
+  });
+}
+
+// Sets the heads, and what the operations of each want together.
+void join_heads(std::span<LayoutOp> ops) {
+  for (LayoutOp& one : ops) {
+    one.head = head_of(ops, one);
+    one.head->blocks = std::max(one.head->blocks, blocks_for(one));
+    one.head->is_small = one.head->is_small && one.is_small;
+  }
+}
+
+// The heads of a launch by what they want: one block, or more.
+struct Heads {
+  uint32_t single = 0;
+  uint32_t others = 0;
+  uint32_t least = kMostOfCluster;  // blocks that each of the others wants
+};
+Heads count_heads(std::span<const LayoutOp> ops) {
+  Heads heads;
+  for (const LayoutOp& one : ops) {
+    if (one.head != &one) continue;
+    ++(one.blocks == 1 ? heads.single : heads.others);
+    if (one.blocks > 1) heads.least = std::min(heads.least, one.blocks);
+  }
+  return heads;
+}
+
+// Grants blocks to the heads that want more than one. Returns the blocks of a cluster, which is the
+// same for all: several blocks move a message faster in one cluster than in several teams. But
+// where whole clusters for the single blocks would cost the others half of theirs, it is smaller.
+uint32_t grant(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
+  const Heads heads = count_heads(ops);
+  if (heads.others == 0) return 1;
+  const uint32_t share = gpu.processors / (gpu.begins_early ? 2 * kOfPeers : kOfPeers);
+  auto left_by = [&](uint32_t cluster) {
+    return (share - std::min(heads.single * cluster, share)) / heads.others;
+  };
+  uint32_t cluster = gpu.clusters ? std::bit_floor(heads.least) : 1;
+  while (cluster > 1 && (left_by(cluster) < cluster || 2 * left_by(cluster) < left_by(1))) {
+    cluster /= 2;
+  }
+  const uint32_t most = std::max(left_by(cluster), 1U);
+  for (LayoutOp& one : ops) one.blocks = std::min(one.blocks, most);
+  return cluster;
+}
+
+bool waits_for_peer(const StreamOp& op) {
+  return op.kind == StreamKind::kRecv || op.kind == StreamKind::kWait;
+}
+
+// Places the head's operations behind those that have been placed.
+void place(std::span<LayoutOp> ops, const LayoutOp& head, Layout* layout) {
+  // A small message gets one team where a cluster holds all of its blocks: one access takes the
+  // lane.
+  const bool one_team = head.is_small && layout->cluster == kMostOfCluster;
+  const uint32_t teams = one_team ? 1 : std::max(head.blocks / layout->cluster, 1U);
+  const StreamOp* before = nullptr;
+  for (const LayoutOp& one : ops) {
+    if (one.head != &head) continue;
+    one.op->first = layout->teams;
+    one.op->teams = teams;
+    one.op->lane.follows = before ? before->lane.token : 0;
+    before = one.op;
+  }
+  layout->teams += teams;
+}
+
+}  // namespace
+
+Layout lay_out(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
+  join_heads(ops);
+  Layout layout;
+  layout.cluster = grant(ops, gpu);
+  // The GPU begins the first blocks first: receives that wait cannot take the room of the sends.
+  for (const bool waits : {false, true}) {
+    for (LayoutOp& one : ops) {
+      if (one.head == &one && waits_for_peer(*one.op) == waits) place(ops, one, &layout);
+    }
+  }
+  return layout;
+}
+
+}  // namespace oh
