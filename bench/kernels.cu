@@ -6,6 +6,13 @@
 
 #include "onehop/device.cuh"
 
+namespace bench {
+// Senders poll their credit in the receiver's memory.
+struct SingleAtomics : onehop::detail::DeviceAtomics {};
+}  // namespace bench
+template <>
+inline constexpr bool onehop::detail::kSingle<bench::SingleAtomics> = true;
+
 namespace {
 
 using bench::LineArgs;
@@ -106,10 +113,10 @@ __device__ void lane_pingpong(const bench::LaneArgs& args) {
   tell_fault(group, payload, receiver.close());
 }
 
-template <typename Group, bool kChecked>
+template <typename Group, typename Atomics, bool kChecked>
 __device__ void send_all(const bench::LaneArgs& args, Group& group) {
   const Payload& payload = args.payload;
-  onehop::SendLane<Group> sender(args.lane, group);
+  onehop::SendLane<Group, Atomics> sender(args.lane, group);
   for (uint32_t round = 0; round < payload.rounds; ++round) {
     if (kChecked) lay_out(group, payload, round);
     sender.send(reinterpret_cast<const void*>(payload.out), payload.bytes);
@@ -117,10 +124,10 @@ __device__ void send_all(const bench::LaneArgs& args, Group& group) {
   tell_fault(group, payload, sender.close());
 }
 
-template <typename Group, bool kChecked>
+template <typename Group, typename Atomics, bool kChecked>
 __device__ void receive_all(const bench::LaneArgs& args, Group& group) {
   const Payload& payload = args.payload;
-  onehop::RecvLane<Group> receiver(args.lane, group);
+  onehop::RecvLane<Group, Atomics> receiver(args.lane, group);
   for (uint32_t round = 0; round < payload.rounds; ++round) {
     if (kChecked) poison(group, payload, round);
     receiver.recv(reinterpret_cast<void*>(payload.in), payload.bytes);
@@ -130,20 +137,20 @@ __device__ void receive_all(const bench::LaneArgs& args, Group& group) {
 }
 
 // From side 0 to side 1, which confirms at the end; or in both directions at once, by two groups.
-template <typename Group, bool kChecked>
+template <typename Group, typename Atomics, bool kChecked>
 __device__ void lane_flow(const bench::LaneArgs& args, uint32_t group_number) {
   const Payload& payload = args.payload;
   Group group;
   if (payload.both != 0) {
-    if (group_number == 0) return send_all<Group, kChecked>(args, group);
-    return receive_all<Group, kChecked>(args, group);
+    if (group_number == 0) return send_all<Group, Atomics, kChecked>(args, group);
+    return receive_all<Group, Atomics, kChecked>(args, group);
   }
   uint64_t* word = &reinterpret_cast<bench::Findings*>(payload.findings)->word;
   if (payload.side == 0) {
-    send_all<Group, kChecked>(args, group);
+    send_all<Group, Atomics, kChecked>(args, group);
     tell_fault(group, payload, onehop::recv(args.lane, group, word, sizeof(*word)));
   } else {
-    receive_all<Group, kChecked>(args, group);
+    receive_all<Group, Atomics, kChecked>(args, group);
     tell_fault(group, payload, onehop::send(args.lane, group, word, sizeof(*word)));
   }
 }
@@ -232,34 +239,43 @@ __device__ void await_turn() {
 
 }  // namespace
 
-#define BENCH_KERNEL extern "C" __global__ void __launch_bounds__(512)
+// For two blocks per SM the compiler would spill registers.
+#define BENCH_KERNEL extern "C" __global__ void __launch_bounds__(512, 1)
 
 // Ping-pong by a group.
 #define BENCH_PINGPONG(name, Group, attribute, checked)                                    \
   BENCH_KERNEL attribute bench_lane_##name(const __grid_constant__ bench::LaneArgs args) { \
     lane_pingpong<Group, checked>(args);                                                   \
   }
-#define BENCH_FLOW(name, Group, attribute, number, checked)                                \
+#define BENCH_FLOW(name, Group, Atomics, attribute, number, checked)                       \
   BENCH_KERNEL attribute bench_flow_##name(const __grid_constant__ bench::LaneArgs args) { \
-    lane_flow<Group, checked>(args, number);                                               \
+    lane_flow<Group, Atomics, checked>(args, number);                                      \
   }
+#define BENCH_FLOWS(name, Group, Atomics, attribute, number) \
+  BENCH_FLOW(name, Group, Atomics, attribute, number, false) \
+  BENCH_FLOW(name##_checked, Group, Atomics, attribute, number, true)
 // Also the checked kernels and the flows. BENCH_TIMED_PINGPONGS: only the timed kernels, to inspect
 // their compiled code.
 #ifdef BENCH_TIMED_PINGPONGS
 #define BENCH_LANE(name, Group, attribute, number) BENCH_PINGPONG(name, Group, attribute, false)
+#define BENCH_SINGLE(name, Group, attribute, number)
 #else
 #define BENCH_LANE(name, Group, attribute, number)       \
   BENCH_PINGPONG(name, Group, attribute, false)          \
   BENCH_PINGPONG(name##_checked, Group, attribute, true) \
-  BENCH_FLOW(name, Group, attribute, number, false)      \
-  BENCH_FLOW(name##_checked, Group, attribute, number, true)
+  BENCH_FLOWS(name, Group, onehop::detail::DeviceAtomics, attribute, number)
+#define BENCH_SINGLE(name, Group, attribute, number) \
+  BENCH_FLOWS(single_##name, Group, bench::SingleAtomics, attribute, number)
 #endif
 
-BENCH_LANE(block, onehop::BlockGroup, , blockIdx.x)
 BENCH_LANE(warp, onehop::WarpGroup, , blockIdx.x)
+BENCH_LANE(block, onehop::BlockGroup, , blockIdx.x)
+BENCH_SINGLE(block, onehop::BlockGroup, , blockIdx.x)
 #if __CUDA_ARCH__ >= 900
 BENCH_LANE(cluster, onehop::ClusterGroup, __cluster_dims__(bench::kClusterBlocks),
            blockIdx.x / bench::kClusterBlocks)
+BENCH_SINGLE(cluster, onehop::ClusterGroup, __cluster_dims__(bench::kClusterBlocks),
+             blockIdx.x / bench::kClusterBlocks)
 #endif
 
 BENCH_KERNEL bench_put(const __grid_constant__ bench::PutArgs args) {

@@ -13,7 +13,7 @@ using onehop::check;
 
 constexpr uint32_t kDataSlot = 0;
 constexpr uint32_t kDoneSlot = 1;
-// Separate lanes: a lane's credit stays where its first message put it (OH_LANE_SINGLE). Equally
+// Separate lanes: a lane's credit stays where its first message put it (kSingle). Equally
 // wide if the slab has room.
 constexpr uint32_t kLane = 0;
 constexpr uint32_t kSingleLane = 1;
@@ -110,11 +110,11 @@ class KernelMessages : public Ordered {
         findings_(side.device(), Memory::kCuda, sizeof(Findings)) {
     const bool single = spec.mode == Mode::kKernelSingle;
     args_.lane = handle(single ? kSingleLane : kLane);
-    if (single) args_.lane.flags |= OH_LANE_SINGLE;
     args_.payload = kernel_payload(spec, *this, findings_.data());
   }
   Outcome run() {
     std::string name = spec_.op == Op::kLatency ? "bench_lane" : "bench_flow";
+    if (spec_.mode == Mode::kKernelSingle) name += "_single";
     name += spec_.threads == kWarp          ? "_warp"
             : spec_.threads <= kMostThreads ? "_block"
                                             : "_cluster";

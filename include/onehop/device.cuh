@@ -41,8 +41,9 @@
 
 namespace onehop {
 
-// The sending half of a lane, held by a group from construction until close().
-template <typename Group>
+// The sending half of a lane, held by a group from construction until close(). `Atomics`: only
+// comparisons pass another one.
+template <typename Group, typename Atomics = detail::DeviceAtomics>
 class SendLane {
   static_assert(detail::kOneTeam<Group>, "a grid sends by send(), as often as it likes");
 
@@ -71,13 +72,13 @@ class SendLane {
   __device__ oh_lane_fault fault() const { return static_cast<oh_lane_fault>(sender_.half.fault); }
 
  private:
-  detail::Sender<detail::DeviceAtomics> sender_;
+  detail::Sender<Atomics> sender_;
   Group& group_;
   bool taken_;
 };
 
 // The receiving half of a lane, held by a group from construction until close().
-template <typename Group>
+template <typename Group, typename Atomics = detail::DeviceAtomics>
 class RecvLane {
   static_assert(detail::kOneTeam<Group>, "a grid receives by recv(), as often as it likes");
 
@@ -119,7 +120,7 @@ class RecvLane {
   }
 
  private:
-  detail::Receiver<detail::DeviceAtomics> receiver_;
+  detail::Receiver<Atomics> receiver_;
   Group& group_;
   bool taken_;
   uint32_t probes_ = 0;

@@ -15,12 +15,6 @@
 #define OH_LANE_LAYOUT 2
 
 /*
- * In `flags`: the sender polls its credit in the receiver's memory. Both sides must set it alike,
- * from a lane's first message on. For comparisons only.
- */
-#define OH_LANE_SINGLE 1u
-
-/*
  *   0    layout      32   mine             64   notice        96   signals
  *   4    lane        40   theirs           72   imports       104  their_signals
  *   8    flags       48   chunk_slots      80   timeout_ns    112  reserved
@@ -31,7 +25,7 @@
 typedef struct oh_lane_handle {
   uint32_t layout;        /* OH_LANE_LAYOUT */
   uint32_t lane;          /* 0 to OH_LANES - 1 */
-  uint32_t flags;         /* OH_LANE_... */
+  uint32_t flags;         /* 0 */
   uint32_t ring_shift;    /* the ring has 2^ring_shift lines of 16 bytes */
   uint64_t lines_at;      /* offset of the ring, in the memory of either side */
   uint64_t chunks_at;     /* offset of the chunks of large messages */

@@ -220,7 +220,8 @@ constexpr ConfigEntry kTable[] = {
      .allowed = "0 to 1048576",
      .standard = "262144",
      .meaning = "Bytes of the largest message of the stream domain that is sent through the lane's "
-                "ring; the size of the ring limits it further.",
+                "ring; the size of the ring limits it further. The two sides of a link use the "
+                "smaller of their values.",
      .integer = &Config::stream_small,
      .low = 0,
      .high = kMiB},

@@ -18,8 +18,11 @@ using onehop::detail::wait_for_cluster;
 // its leader's values and its votes through the shared memory of its blocks with one barrier,
 // whereas separate teams would poll global memory.
 //
+// `kAlone`: the operation has one team.
+//
 // A kernel constructs one of these at its start: the shared variables are the block's, and only
 // this object records which of two places is next.
+template <bool kAlone>
 struct Teams {
   uint32_t at = 0;
   uint32_t of = 0;
@@ -53,12 +56,12 @@ struct Teams {
     if (last) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
   }
-  __device__ uint32_t team() const { return at; }
-  __device__ uint32_t teams() const { return of; }
+  __device__ uint32_t team() const { return kAlone ? 0 : at; }
+  __device__ uint32_t teams() const { return kAlone ? 1 : of; }
   __device__ uint32_t rank() const {
-    return (at * cluster_size() + cluster_rank()) * blockDim.x + threadIdx.x;
+    return (team() * cluster_size() + cluster_rank()) * blockDim.x + threadIdx.x;
   }
-  __device__ uint32_t size() const { return of * cluster_size() * blockDim.x; }
+  __device__ uint32_t size() const { return teams() * cluster_size() * blockDim.x; }
   __device__ bool leads() const { return threadIdx.x == 0 && cluster_rank() == 0; }
 
 #if __CUDA_ARCH__ >= 900
@@ -113,9 +116,22 @@ struct Teams {
   }
 };
 
+template <bool kAnySize>
+__device__ __forceinline__ void run_one(const oh::kernels::StreamArgs& args) {
+  // A cluster holds all blocks of a small message.
+#if __CUDA_ARCH__ >= 900
+  Teams<!kAnySize> teams;
+#else
+  Teams<false> teams;
+#endif
+  teams.at = blockIdx.x / cluster_size();
+  teams.of = args.op.teams;
+  oh::kernels::run_stream<DeviceAtomics, kAnySize>(args.op, teams);
+}
+
 template <typename Args>
 __device__ __forceinline__ void run_those_of(const Args& args) {
-  Teams teams;
+  Teams<false> teams;
   const uint32_t team = blockIdx.x / cluster_size();
   auto takes_part = [&](const StreamOp& op) {
     return team >= op.first && team < op.first + op.teams;
@@ -140,13 +156,16 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
 // One block per SM is enough: for two the compiler would spill registers on sm_80.
 #define ONEHOP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 
+// One operation: a signal, a wait, or a message whose buffer has at most the lane's small size.
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
-onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) {
-  Teams teams;
-  teams.at = blockIdx.x / cluster_size();
-  teams.of = args.op.teams;
-  oh::kernels::run_stream<DeviceAtomics>(args.op, teams);
-}
+onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) { run_one<false>(args); }
+
+// One operation on a large message. At most 96 registers, as if a block had more threads than it
+// has: a block of three warps, such as a receive that waits for a put, has room beside each block.
+constexpr uint32_t kWithRoom = 640;
+static_assert(kWithRoom > oh::kernels::kStreamThreads);
+ONEHOP_KERNEL(kWithRoom)
+onehop_stream_large(const __grid_constant__ oh::kernels::StreamArgs args) { run_one<true>(args); }
 
 ONEHOP_KERNEL(oh::kernels::kStreamThreads)
 onehop_stream_few(const __grid_constant__ oh::kernels::StreamFewArgs args) { run_those_of(args); }

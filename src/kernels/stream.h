@@ -17,6 +17,7 @@
 namespace oh::kernels {
 
 inline constexpr char kStreamKernel[] = "onehop_stream";
+inline constexpr char kStreamLargeKernel[] = "onehop_stream_large";
 inline constexpr char kStreamFewKernel[] = "onehop_stream_few";
 inline constexpr char kStreamManyKernel[] = "onehop_stream_many";
 inline constexpr char kLanesKernel[] = "onehop_lanes";
@@ -56,29 +57,32 @@ struct StreamManyArgs {
 };
 static_assert(sizeof(StreamManyArgs) <= 32764);
 
-// Called by all threads of the operation's teams.
-template <typename A, typename G>
+// Called by all threads of the operation's teams. `kAnySize`: false where the buffers of messages
+// are at most the lane's small size, which leaves out what moves large messages.
+template <typename A, bool kAnySize = true, typename G>
 ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
   const bool speaks = group.leads() && group.team() == 0;
   switch (op.kind) {
     case StreamKind::kSend: {
       onehop::detail::Sender<A> sender(op.lane, group);
-      if (!sender.take(group, op.bytes)) return;
+      if (!sender.take(group, kAnySize ? op.bytes : 0)) return;
       uint64_t bytes = op.bytes;
       if (op.size_from != 0) {
         bytes = A::load_relaxed(reinterpret_cast<const uint64_t*>(op.size_from));
         if (bytes > op.bytes && speaks) sender.half.warn(OH_LANE_RANGE, bytes, op.bytes);
         if (bytes > op.bytes) bytes = op.bytes;
       }
-      sender.send(group, reinterpret_cast<const void*>(op.data), bytes, /*settled=*/true);
+      sender.template send<kAnySize>(group, reinterpret_cast<const void*>(op.data), bytes,
+                                     /*settled=*/true);
       sender.give(group);
       return;
     }
     case StreamKind::kRecv: {
       onehop::detail::Receiver<A> receiver(op.lane, group);
       if (!receiver.take(group)) return;
-      receiver.receive(group, reinterpret_cast<void*>(op.data), op.bytes,
-                       {op.region, op.offset, /*idle=*/op.lane.follows == 0}, /*settled=*/true);
+      const onehop::detail::Place place{op.region, op.offset, /*idle=*/op.lane.follows == 0};
+      receiver.template receive<kAnySize>(group, reinterpret_cast<void*>(op.data), op.bytes, place,
+                                          /*settled=*/true);
       if (op.size_to != 0 && speaks) {
         A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), receiver.length);
       }

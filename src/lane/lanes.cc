@@ -63,11 +63,9 @@ Status Lanes::start(uint64_t slab_bytes) {
 
 Status Lanes::load_kernels() {
   const std::pair<const char*, cuda::Function*> wanted[] = {
-      {kernels::kStreamKernel, &kernels_.one},
-      {kernels::kStreamFewKernel, &kernels_.few},
-      {kernels::kStreamManyKernel, &kernels_.many},
-      {kernels::kLanesKernel, &kernels_.lanes},
-      {kernels::kAtomicKernel, &kernels_.atomic}};
+      {kernels::kStreamKernel, &kernels_.one},    {kernels::kStreamLargeKernel, &kernels_.large},
+      {kernels::kStreamFewKernel, &kernels_.few}, {kernels::kStreamManyKernel, &kernels_.many},
+      {kernels::kLanesKernel, &kernels_.lanes},   {kernels::kAtomicKernel, &kernels_.atomic}};
   for (auto [name, function] : wanted) {
     Result<cuda::Function> found = gpu_->kernels().find(kernel_image(), name);
     if (!found.ok()) {
@@ -90,7 +88,7 @@ Status Lanes::open_all() {
   Result<cuda::Function> proxy = gpu_->kernels().find(kernel_image(), kernels::kProxyKernel);
   OH_RETURN_IF_ERROR(proxy.status());
   for (cuda::Function kernel :
-       {kernels_.one, kernels_.few, kernels_.many, kernels_.atomic, *proxy}) {
+       {kernels_.one, kernels_.large, kernels_.few, kernels_.many, kernels_.atomic, *proxy}) {
     OH_RETURN_IF_ERROR(gpu_->kernels().launch_remote(stream_, kernel, {1, 32}, nothing.get()));
   }
   return {};
@@ -137,18 +135,18 @@ Lanes::~Lanes() {
   new Mapping(std::move(memory_));
 }
 
-void Lanes::connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> holder) {
+void Lanes::connect(cuda::DevicePtr base, const Sizes& theirs, std::shared_ptr<void> holder) {
   if (is_connected()) return;
   theirs_ = base;
-  agreed_ = std::min(bytes, slab_->bytes());
+  agreed_ = {std::min(theirs.slab, slab_->bytes()), std::min(theirs.small, small_max_)};
   holder_ = std::move(holder);
-  commands_.agree(agreed_);
+  commands_.agree(agreed_.slab);
   // release: publishes the fields that handle() reads; pairs with is_connected().
   connected_.store(true, std::memory_order_release);
 }
 
 oh_lane_handle Lanes::handle(uint32_t lane) const {
-  const kernels::LanePlace place = kernels::lane_place(agreed_, lane);
+  const kernels::LanePlace place = kernels::lane_place(agreed_.slab, lane);
   oh_lane_handle handle{};
   handle.layout = OH_LANE_LAYOUT;
   handle.lane = lane;
@@ -161,14 +159,14 @@ oh_lane_handle Lanes::handle(uint32_t lane) const {
   handle.chunk_shift = place.chunk_shift;
   handle.notice = on_device(&page()->notices[lane]);
   handle.imports = slab_->address() + kernels::kImportsAt;
-  handle.small_max = small_max_;
+  handle.small_max = agreed_.small;
   handle.signals = slab_->address();
   handle.their_signals = theirs_;
   return handle;
 }
 
 uint64_t Lanes::most_buffered(uint32_t lane) const {
-  return std::min<uint64_t>(small_max_, onehop::detail::most_small(handle(lane)));
+  return std::min<uint64_t>(agreed_.small, onehop::detail::most_small(handle(lane)));
 }
 
 // Never 0, which means no token, and never the token of a grid.

@@ -28,6 +28,7 @@ namespace oh {
 // The kernels of the stream domain, loaded on one GPU.
 struct StreamKernels {
   cuda::Function one = nullptr;
+  cuda::Function large = nullptr;
   cuda::Function few = nullptr;
   cuda::Function many = nullptr;
   cuda::Function lanes = nullptr;
@@ -69,9 +70,14 @@ class Lanes {
   // Whether the lanes are open. Other work on the GPU may delay the kernels that open them.
   Result<bool> is_open();
 
-  // Sets the peer's slab, mapped at `base`; `holder` keeps the mapping. Both sides use the smaller
-  // of the two slab sizes.
-  void connect(cuda::DevicePtr base, uint64_t bytes, std::shared_ptr<void> holder);
+  // What the two sides of a link tell each other. Both use the smaller of the two values.
+  struct Sizes {
+    uint64_t slab = 0;   // bytes
+    uint64_t small = 0;  // bytes of the largest message that goes by lines
+  };
+  Sizes sizes() const { return {slab_->bytes(), small_max_}; }
+  // Sets the peer's slab, mapped at `base`; `holder` keeps the mapping.
+  void connect(cuda::DevicePtr base, const Sizes& theirs, std::shared_ptr<void> holder);
   bool is_connected() const { return connected_.load(std::memory_order_acquire); }
   oh_lane_handle handle(uint32_t lane) const;
   uint32_t next_token();
@@ -121,7 +127,7 @@ class Lanes {
   cuda::Stream stream_ = nullptr;
   std::shared_ptr<Slab> slab_;
   cuda::DevicePtr theirs_ = 0;    // written before connected_
-  uint64_t agreed_ = 0;           // bytes; likewise
+  Sizes agreed_;                  // likewise
   std::shared_ptr<void> holder_;  // likewise
   std::atomic<bool> connected_{false};
   std::atomic<bool> kept_{false};

@@ -153,8 +153,8 @@ void StreamLink::connect_within() {
     if (!why.empty()) {
       end->go_by_proxy(why);
     } else {
-      const std::shared_ptr<Slab>& theirs = end->partner_->lanes_->slab();
-      end->lanes_->connect(theirs->address(), theirs->bytes(), theirs);
+      const Lanes& theirs = *end->partner_->lanes_;
+      end->lanes_->connect(theirs.slab()->address(), theirs.sizes(), theirs.slab());
       end->tell_way(StreamWay::kKernels, "");
     }
   }
@@ -183,18 +183,21 @@ void StreamLink::tell_lanes() {
   Bytes bytes;
   Writer writer(bytes);
   writer.u32(exported->number);
-  writer.u64(lanes_->slab()->bytes());
+  writer.u64(lanes_->sizes().slab);
   writer.u32(OH_LANE_LAYOUT);
+  writer.u64(lanes_->sizes().small);
   (void)connection_->send_control(Control::kLanes, bytes).ok();
 }
 
 Status StreamLink::on_lanes(ByteView payload) {
   Reader reader(payload);
   const uint32_t number = reader.u32();
-  const uint64_t bytes = reader.u64();
+  Lanes::Sizes sizes;
+  sizes.slab = reader.u64();
   const uint32_t layout = reader.u32();
+  sizes.small = reader.u64();
   if (!reader.at_end() || number == 0 ||
-      (layout == OH_LANE_LAYOUT && bytes < kernels::kLeastSlab)) {
+      (layout == OH_LANE_LAYOUT && sizes.slab < kernels::kLeastSlab)) {
     return error(OH_ERR_PROTOCOL, "lanes of %zu bytes", payload.size());
   }
   if (layout != OH_LANE_LAYOUT) {
@@ -203,7 +206,7 @@ Status StreamLink::on_lanes(ByteView payload) {
   }
   if (their_number_ == 0) {
     their_number_ = number;
-    their_bytes_ = bytes;
+    their_sizes_ = sizes;
   }
   // The peer wants the lanes: create this side's, or send the reason why not.
   (void)prepare().ok();
@@ -221,8 +224,8 @@ bool StreamLink::map() {
     block = link_.imports.find(their_number_);
     known = link_.imports.on_device();
   }
-  if (!block || !block->on_device || block->size < their_bytes_) return false;
-  lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), their_bytes_, block);
+  if (!block || !block->on_device || block->size < their_sizes_.slab) return false;
+  lanes_->connect(reinterpret_cast<cuda::DevicePtr>(block->local_base), their_sizes_, block);
   for (const std::shared_ptr<ImportedBlock>& one : known) {
     if (one->number != their_number_) memory_.add_import(one);
   }

@@ -154,7 +154,7 @@ class StreamLink {
   StreamWay ours_ = StreamWay::kUnknown;
   StreamWay theirs_ = StreamWay::kUnknown;
   uint32_t their_number_ = 0;
-  uint64_t their_bytes_ = 0;
+  Lanes::Sizes their_sizes_;
 };
 
 }  // namespace oh

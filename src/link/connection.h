@@ -27,7 +27,7 @@ enum class Control : uint8_t {
   kExport = 71,        // number 4, descriptors in all 4, record; none with an empty one
   kExportMore = 72,    // number 4; descriptors only
   kServe = 73,         // run the progress thread: operations on your regions need it
-  kLanes = 74,         // number of the slab's export 4, its bytes 8, layout 4
+  kLanes = 74,         // number of the slab's export 4, its bytes 8, layout 4, small 8
   kLaneReady = 75,     // lane 4, epoch that begins 1
   kStreamWay = 76,     // StreamWay 1, text: how the sender can carry streams, and why not better
   kBlockReached = 77,  // number 4: kernels of the sender put messages into this block

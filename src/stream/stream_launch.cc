@@ -17,9 +17,12 @@ namespace {
 
 constexpr uint64_t kBlockBytes = 6 * 1024;  // of a message: one line a thread
 
+// Whether the operation is on a message that goes by lines.
 bool is_small(const PendingOp& one) {
-  return one.op.bytes <= one.peer->stream().lanes().most_buffered(one.op.lane.lane);
+  return of_lane(one.op) &&
+         one.op.bytes <= one.peer->stream().lanes().most_buffered(one.op.lane.lane);
 }
+bool is_large(const PendingOp& one) { return of_lane(one.op) && !is_small(one); }
 
 Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
   std::vector<LayoutOp> ops;
@@ -28,7 +31,7 @@ Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
     const Config& config = one.endpoint->config();
     ops.push_back({.op = &one.op,
                    .peer = one.peer.get(),
-                   .is_small = of_lane(one.op) && is_small(one),
+                   .is_small = is_small(one),
                    .is_put = one.is_put,
                    .most = static_cast<uint32_t>(config.stream_blocks),
                    .per_block = static_cast<uint64_t>(config.stream_share)});
@@ -67,20 +70,18 @@ cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout) {
 }
 
 template <typename Args>
-Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
+Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const cuda::Grid& grid) {
   auto args = std::make_unique<Args>();
   args->count = run.size();
   for (size_t i = 0; i < run.size(); ++i) args->ops[i] = run[i].op;
   cuda::Gpu& gpu = *run.front().endpoint->device().gpu();
-  const cuda::Grid grid = grid_of(run, layout);
   return gpu.kernels().launch_remote(run.front().stream, kernel, grid, args.get());
 }
 
-Status launch_one(const std::vector<PendingOp>& run, cuda::Function kernel, const Layout& layout) {
-  const PendingOp& only = run.front();
+Status launch_one(const PendingOp& only, const StreamKernels& with, const cuda::Grid& grid) {
   kernels::StreamArgs args{only.op};
-  const cuda::Grid grid = grid_of(run, layout);
-  return only.endpoint->device().gpu()->kernels().launch_remote(only.stream, kernel, grid, &args);
+  return only.endpoint->device().gpu()->kernels().launch_remote(
+      only.stream, is_large(only) ? with.large : with.one, grid, &args);
 }
 
 // The turns of all halves that a launch uses, and where it is tracked for its other operations.
@@ -122,10 +123,11 @@ Status launch_by_kernels(std::vector<PendingOp>& run) {
   OH_RETURN_IF_ERROR(turns->follow());
   const Layout layout = divide(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();
-  Status status = run.size() == 1 ? launch_one(run, with.one, layout)
+  const cuda::Grid grid = grid_of(run, layout);
+  Status status = run.size() == 1 ? launch_one(front, with, grid)
                   : run.size() <= kernels::kFew
-                      ? launch_with<kernels::StreamFewArgs>(run, with.few, layout)
-                      : launch_with<kernels::StreamManyArgs>(run, with.many, layout);
+                      ? launch_with<kernels::StreamFewArgs>(run, with.few, grid)
+                      : launch_with<kernels::StreamManyArgs>(run, with.many, grid);
   OH_RETURN_IF_ERROR(status);
   for (PendingOp& one : run) {
     StreamLink& stream = one.peer->stream();

@@ -138,7 +138,7 @@ TEST(GpuStreamBlocks, AReceiveThatIsPutWaitsInOneBlock) {
           enqueue();
           here.finish();
           EXPECT_TRUE(buffer.holds(1, kLarge));
-          return fake_driver().blocks("onehop_stream");
+          return fake_driver().blocks("onehop_stream_large");
         };
         auto recv = [&] { here.recv(buffer, kLarge); };
         EXPECT_EQ(blocks(recv), 8u);
@@ -154,7 +154,7 @@ TEST(GpuStreamBlocks, AReceiveThatIsPutWaitsInOneBlock) {
         side.tell_number(1);
         here.recv(other, kLarge);
         here.finish();
-        EXPECT_EQ(fake_driver().blocks("onehop_stream"), 8u) << "another buffer";
+        EXPECT_EQ(fake_driver().blocks("onehop_stream_large"), 8u) << "another buffer";
         side.tell_number(0);
         here.end();
       });

@@ -167,7 +167,8 @@ struct Task {
     op.data = reinterpret_cast<uint64_t>(near.data());
     return true;
   }
-  Code run(ContextState& context, uint32_t team) const {
+  // `any_size`: see run_stream().
+  Code run(ContextState& context, uint32_t team, bool any_size) const {
     g_running = {&context, op.kind == StreamKind::kWait ? onehop::detail::signals_notice(op.lane)
                                                         : onehop::detail::notice(op.lane)};
     OneThread group{context, team, op.teams};
@@ -181,7 +182,8 @@ struct Task {
     }
     group.near = {op.data, near.empty() ? 0 : op.bytes};
     group.real = real;
-    kernels::run_stream<Atomics>(op, group);
+    any_size ? kernels::run_stream<Atomics, true>(op, group)
+             : kernels::run_stream<Atomics, false>(op, group);
     return group.good ? kSuccess : kIllegalAddress;
   }
   // Bytes beyond the received message stay unchanged.
@@ -205,17 +207,17 @@ struct Task {
 
 // Operations that share their blocks run one after the other.
 Code run_block(ContextState& context, const std::vector<std::unique_ptr<Task>>& tasks,
-               uint32_t block) {
+               uint32_t block, bool any_size) {
   for (const auto& task : tasks) {
     const bool mine = block >= task->op.first && block < task->op.first + task->op.teams;
     if (!mine) continue;
-    const Code code = task->run(context, block - task->op.first);
+    const Code code = task->run(context, block - task->op.first, any_size);
     if (code != kSuccess) return code;
   }
   return kSuccess;
 }
 
-Code run_all(ContextState& context, const StreamOp* ops, uint64_t count) {
+Code run_all(ContextState& context, const StreamOp* ops, uint64_t count, bool any_size) {
   uint32_t blocks = 0;
   std::vector<std::unique_ptr<Task>> tasks;
   for (uint64_t i = 0; i < count; ++i) {
@@ -226,26 +228,27 @@ Code run_all(ContextState& context, const StreamOp* ops, uint64_t count) {
   std::vector<Code> codes(blocks, kSuccess);
   std::vector<std::thread> others;
   for (uint32_t block = 1; block < blocks; ++block) {
-    others.emplace_back([&, block] { codes[block] = run_block(context, tasks, block); });
+    others.emplace_back([&, block] { codes[block] = run_block(context, tasks, block, any_size); });
   }
-  if (blocks > 0) codes[0] = run_block(context, tasks, 0);
+  if (blocks > 0) codes[0] = run_block(context, tasks, 0, any_size);
   for (std::thread& other : others) other.join();
   for (const auto& task : tasks) task->finish();
   const auto bad = std::find_if(codes.begin(), codes.end(), [](Code code) { return code != 0; });
   return bad == codes.end() ? kSuccess : *bad;
 }
 
+template <bool kAnySize>
 Code run_one(ContextState& context, const void* argument) {
   kernels::StreamArgs args;
   memcpy(&args, argument, sizeof(args));
-  return run_all(context, &args.op, args.op.teams > 0 ? 1 : 0);
+  return run_all(context, &args.op, args.op.teams > 0 ? 1 : 0, kAnySize);
 }
 
 template <typename Args>
 Code run_some(ContextState& context, const void* argument) {
   const auto args = std::make_unique<Args>();
   memcpy(args.get(), argument, sizeof(Args));
-  return run_all(context, args->ops, args->count);
+  return run_all(context, args->ops, args->count, /*any_size=*/true);
 }
 
 Code run_lanes(ContextState& context, const void* argument) {
@@ -267,7 +270,9 @@ Code run_lanes(ContextState& context, const void* argument) {
 
 }  // namespace
 
-const Kernel kStream = {kernels::kStreamKernel, sizeof(kernels::StreamArgs), false, run_one};
+const Kernel kStream = {kernels::kStreamKernel, sizeof(kernels::StreamArgs), false, run_one<false>};
+const Kernel kStreamLarge = {kernels::kStreamLargeKernel, sizeof(kernels::StreamArgs), false,
+                             run_one<true>};
 const Kernel kStreamFew = {kernels::kStreamFewKernel, sizeof(kernels::StreamFewArgs), false,
                            run_some<kernels::StreamFewArgs>};
 const Kernel kStreamMany = {kernels::kStreamManyKernel, sizeof(kernels::StreamManyArgs), false,

@@ -29,6 +29,7 @@ extern const Kernel kStreamBatch;
 extern const Kernel kWorker;
 extern const Kernel kSpin;
 extern const Kernel kStream;
+extern const Kernel kStreamLarge;
 extern const Kernel kStreamFew;
 extern const Kernel kStreamMany;
 extern const Kernel kLanes;

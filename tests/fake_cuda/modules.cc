@@ -15,8 +15,9 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024;  // per block
 constexpr size_t kMostBytes = 32764;     // per kernel argument, as on devices
-const Kernel* const kKernels[] = {&kBatch,     &kStreamBatch, &kWorker, &kSpin,  &kStream,
-                                  &kStreamFew, &kStreamMany,  &kLanes,  &kProxy, &kAtomic};
+const Kernel* const kKernels[] = {&kBatch,  &kStreamBatch, &kWorker,    &kSpin,
+                                  &kStream, &kStreamLarge, &kStreamFew, &kStreamMany,
+                                  &kLanes,  &kProxy,       &kAtomic};
 
 // Returns the kernel of a loaded function. May release the lock.
 Code load(Call& call, Function function, const Kernel** out) {

@@ -97,7 +97,7 @@ def test_spoilt_bytes_are_found(op: tuple[str, ...], modes: tuple[str, ...], wro
 @pytest.mark.parametrize(
     ("arguments", "left_out"),
     [
-        (("latency", "--mode", "kernel"), "no rows of device kernel, kernel_single: "),
+        (("latency", "--mode", "kernel"), "no rows of device kernel: "),
         (("bandwidth", "--mode", "kernel_put"), "no rows of device kernel_put: "),
         (
             ("bandwidth", "--mode", "kernel", "--groups", "512,cluster", "--both"),

@@ -424,7 +424,7 @@ def test_a_kernel_that_begins_early_waits_before_it_lets_the_next_one(
     ptx = tmp_path / "stream.ptx"
     compile_to("--ptx", ptx, STREAM, gpu)
     found = dict(ENTRY.findall(ptx.read_text()))
-    for name in ("onehop_stream", "onehop_stream_few", "onehop_stream_many"):
+    for name in ("onehop_stream", "onehop_stream_large", "onehop_stream_few", "onehop_stream_many"):
         steps = re.findall(r"griddepcontrol\.(\w+)", found[name])
         if gpu == "sm_80":
             assert not steps

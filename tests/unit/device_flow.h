@@ -20,9 +20,19 @@ struct Course {
   Shape senders = {};
   Shape receivers = {};
   size_t per_take = 1;  // messages per take; 1 with several teams
+  bool small = false;   // receives have room for a small message at most
+  bool single = false;  // senders poll the receiver's memory
   uint32_t region = 0;  // index of the targets' region, as passed to receives
   uint64_t salt = 0;
 };
+
+// Senders poll their credit in the receiver's memory.
+struct DelayedSingle : Delayed {};
+
+}  // namespace unit
+template <>
+inline constexpr bool onehop::detail::kSingle<unit::DelayedSingle> = true;
+namespace unit {
 
 class Flow {
  public:
@@ -44,10 +54,14 @@ class Flow {
   uint64_t targets_size() const { return 2 * room_; }
 
   void start_senders(Threads& threads) {
-    start_all(threads, senders_, [this](HostGroup& group) { send_all(group); });
+    start_all(threads, senders_, [this](HostGroup& group) {
+      course_.single ? send_all<DelayedSingle>(group) : send_all<Delayed>(group);
+    });
   }
   void start_receivers(Threads& threads) {
-    start_all(threads, receivers_, [this](HostGroup& group) { receive_all(group); });
+    start_all(threads, receivers_, [this](HostGroup& group) {
+      course_.single ? receive_all<DelayedSingle>(group) : receive_all<Delayed>(group);
+    });
   }
   void start(Threads& threads) {
     start_senders(threads);
@@ -81,11 +95,12 @@ class Flow {
       source(k)[i] = byte_of(k, i);
     }
   }
+  template <typename A>
   void send_all(HostGroup& group) {
     const bool joint = group.teams() > 1;
     for (uint64_t k = 0; k < course_.messages.size(); k += course_.per_take) {
       if (joint) fill(group, k), group.launch_ends();
-      Sender<Delayed> sender(tx_, group);
+      Sender<A> sender(tx_, group);
       ASSERT_TRUE(sender.take(group)) << "message " << k << ": " << sender.half.fault;
       uint32_t fault = OH_LANE_OK;
       for (uint64_t i = k; i < k + course_.per_take && i < course_.messages.size(); ++i) {
@@ -104,11 +119,12 @@ class Flow {
   void poison(const HostGroup& group, uint64_t k) {
     for (uint64_t i = group.rank(); i < room_; i += group.size()) target_room(k)[i] = kUntouched;
   }
+  template <typename A>
   void receive_all(HostGroup& group) {
     const bool joint = group.teams() > 1;
     for (uint64_t k = 0; k < course_.messages.size(); k += course_.per_take) {
       if (joint) poison(group, k), group.launch_ends();
-      Receiver<Delayed> receiver(rx_, group);
+      Receiver<A> receiver(rx_, group);
       ASSERT_TRUE(receiver.take(group)) << "message " << k << ": " << receiver.half.fault;
       for (uint64_t i = k; i < k + course_.per_take && i < course_.messages.size(); ++i) {
         if (!joint) poison(group, i);
@@ -116,7 +132,8 @@ class Flow {
         Place place{course_.region, target_offset(i)};
         if (course_.region == 0) place = {};
         uint8_t* target = reinterpret_cast<uint8_t*>(targets_.data()) + target_offset(i);
-        receiver.receive(group, target, message.capacity, place);
+        course_.small ? receiver.template receive<false>(group, target, message.capacity, place)
+                      : receiver.template receive<true>(group, target, message.capacity, place);
         ASSERT_EQ(receiver.half.fault,
                   message.size > message.capacity ? OH_LANE_TRUNCATED : OH_LANE_OK)
             << "message " << i;

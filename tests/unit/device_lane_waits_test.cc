@@ -96,8 +96,8 @@ const Wait kWaits[] = {
 class DeviceLaneWaitsTest : public ::testing::TestWithParam<Wait> {
  protected:
   static constexpr uint64_t kShort = 20000;
-  static Geometry geometry(uint64_t timeout_ns, uint32_t flags) {
-    return {.ring_shift = 4, .flags = flags, .timeout_ns = timeout_ns};
+  static Geometry geometry(uint64_t timeout_ns) {
+    return {.ring_shift = 4, .timeout_ns = timeout_ns};
   }
   // The operation gives up; afterwards this side stores nothing that the peer can see.
   static void expect_end(TwoSides& sides, Shape shape, uint32_t fault) {
@@ -137,18 +137,16 @@ class DeviceLaneWaitsTest : public ::testing::TestWithParam<Wait> {
 
 TEST_P(DeviceLaneWaitsTest, EndsAtTheDeadline) {
   for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{1, 4, 2}}) {
-    for (uint32_t flags : {0u, OH_LANE_SINGLE}) {
-      TwoSides sides(geometry(kShort, flags));
-      GetParam().prepare(sides);
-      expect_end(sides, shape, OH_LANE_TIMEOUT);
-    }
+    TwoSides sides(geometry(kShort));
+    GetParam().prepare(sides);
+    expect_end(sides, shape, OH_LANE_TIMEOUT);
   }
 }
 
 // Teams that detect the end at different times.
 TEST_P(DeviceLaneWaitsTest, EndsForSeveralTeams) {
   for (const Shape& shape : {Shape{2, 1}, Shape{3, 2}}) {
-    TwoSides sides(geometry(kShort, 0));
+    TwoSides sides(geometry(kShort));
     GetParam().prepare(sides);
     Threads threads;
     Crew crew(shape);
@@ -171,7 +169,7 @@ TEST_P(DeviceLaneWaitsTest, EndsForSeveralTeams) {
 
 TEST_P(DeviceLaneWaitsTest, EndsWhenTheHostSaysSo) {
   for (const Shape& shape : {Shape{}, Shape{1, 2}, Shape{1, 4, 4}}) {
-    TwoSides sides(geometry(Geometry{}.timeout_ns, 0));
+    TwoSides sides(geometry(Geometry{}.timeout_ns));
     GetParam().prepare(sides);
     sides.abort(GetParam().side);
     expect_end(sides, shape, OH_LANE_ABORTED);
@@ -179,7 +177,7 @@ TEST_P(DeviceLaneWaitsTest, EndsWhenTheHostSaysSo) {
 }
 
 TEST_P(DeviceLaneWaitsTest, EndsWhileItWaits) {
-  TwoSides sides(geometry(Geometry{}.timeout_ns, 0));
+  TwoSides sides(geometry(Geometry{}.timeout_ns));
   GetParam().prepare(sides);
   Threads threads;
   Crew crew({.teams = 1, .threads = 2});

@@ -160,7 +160,6 @@ struct Geometry {
   uint32_t chunk_slots = 4;  // a power of two
   uint32_t chunk_shift = 6;
   uint64_t small_max = UINT64_MAX;
-  uint32_t flags = 0;
   uint8_t epoch = 1;
   uint64_t position = 0;  // of the first line and the first chunk
   uint64_t timeout_ns = uint64_t{100} * 1000 * 1000 * 1000;
@@ -231,7 +230,6 @@ class TwoSides {
     side.imports->shift = kImportShift;
     side.handle.layout = OH_LANE_LAYOUT;
     side.handle.lane = OH_LANES - 1;  // its notice lies just before that of signals
-    side.handle.flags = geometry.flags;
     side.handle.ring_shift = geometry.ring_shift;
     side.handle.lines_at = lines_at;
     side.handle.chunks_at = chunks_at / 64 * 64;

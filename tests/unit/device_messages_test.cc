@@ -44,7 +44,7 @@ struct Way {
   Shape senders;
   Shape receivers;
   size_t per_take;
-  uint32_t flags;
+  bool single;
 };
 void PrintTo(const Way& way, std::ostream* stream) { *stream << way.name; }
 
@@ -55,11 +55,11 @@ class DeviceMessagesTest : public ::testing::TestWithParam<Way> {
             .senders = GetParam().senders,
             .receivers = GetParam().receivers,
             .per_take = GetParam().per_take,
+            .single = GetParam().single,
             .salt = salt};
   }
-  Geometry geometry(uint32_t ring_shift, uint8_t epoch, uint64_t position) const {
-    return {
-        .ring_shift = ring_shift, .flags = GetParam().flags, .epoch = epoch, .position = position};
+  static Geometry geometry(uint32_t ring_shift, uint8_t epoch, uint64_t position) {
+    return {.ring_shift = ring_shift, .epoch = epoch, .position = position};
   }
 };
 
@@ -144,13 +144,32 @@ TEST_P(DeviceMessagesTest, WhatIsTooLongIsAnErrorAndTheLaneStaysInStep) {
   there.start(threads);
 }
 
+// As receives of up to the small size are compiled for streams.
+TEST_P(DeviceMessagesTest, AReceiveOfASmallMessageRefusesALargeOne) {
+  Geometry narrow = geometry(5, 2, first_positions(5)[1]);
+  narrow.small_max = 100;
+  TwoSides sides(narrow);
+  std::vector<Message> messages;
+  for (uint64_t size : boundaries(sides.handle(0))) {
+    messages.push_back({size, std::min<uint64_t>(size, 100)});
+    messages.push_back({size, std::min<uint64_t>(size, 100) / 2});
+    messages.push_back({size % 100, 100});
+  }
+  Course there = course(messages, 5);
+  there.small = true;
+  Flow flow(sides, 0, there);
+  Threads threads;
+  flow.start(threads);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Ways, DeviceMessagesTest,
-    ::testing::Values(
-        Way{"OneThread", {}, {}, 1, 0}, Way{"OneThreadSingle", {}, {}, 7, OH_LANE_SINGLE},
-        Way{"Threads", {1, 3}, {1, 2}, 1, 0}, Way{"ThreadsManyATake", {1, 2}, {1, 3}, 9, 0},
-        Way{"ThreadsManyATakeSingle", {1, 3}, {1, 2}, 1000, OH_LANE_SINGLE},
-        Way{"Teams", {2, 2}, {2, 1}, 1, 0}, Way{"TeamsSingle", {2, 1}, {3, 1}, 1, OH_LANE_SINGLE}),
+    ::testing::Values(Way{"OneThread", {}, {}, 1, false}, Way{"OneThreadSingle", {}, {}, 7, true},
+                      Way{"Threads", {1, 3}, {1, 2}, 1, false},
+                      Way{"ThreadsManyATake", {1, 2}, {1, 3}, 9, false},
+                      Way{"ThreadsManyATakeSingle", {1, 3}, {1, 2}, 1000, true},
+                      Way{"Teams", {2, 2}, {2, 1}, 1, false},
+                      Way{"TeamsSingle", {2, 1}, {3, 1}, 1, true}),
     [](const auto& way) { return way.param.name; });
 
 // As many lines as fit need no receiver, wherever in the ring they begin; then both sides receive.

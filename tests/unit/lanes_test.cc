@@ -13,8 +13,8 @@ using unit::is_ok;
 
 class LanesTest : public unit::GpuTest {
  protected:
-  std::unique_ptr<Lanes> make() const {
-    Result<std::unique_ptr<Lanes>> lanes = Lanes::create(gpu, kernels::kLeastSlab, 1 << 18);
+  std::unique_ptr<Lanes> make(uint64_t slab = kernels::kLeastSlab, uint64_t small = 1 << 18) const {
+    Result<std::unique_ptr<Lanes>> lanes = Lanes::create(gpu, slab, small);
     EXPECT_TRUE(is_ok(lanes));
     return lanes.ok() ? std::move(*lanes) : nullptr;
   }
@@ -54,14 +54,29 @@ TEST(SlabTest, TheLanesOfEverySizeOfSlabLieApart) {
   EXPECT_EQ(lane_place(262144 * kKiB, 15).chunk_shift, 17u);
 }
 
+// A receive of a small message does not expect a large one that fits.
+TEST_F(LanesTest, BothSidesUseTheSmallerSizes) {
+  std::unique_ptr<Lanes> one = make();
+  std::unique_ptr<Lanes> other = make(2 * kernels::kLeastSlab, 5000);
+  ASSERT_TRUE(one && other);
+  one->connect(other->slab()->address(), other->sizes(), other->slab());
+  other->connect(one->slab()->address(), one->sizes(), one->slab());
+  for (const Lanes* lanes : {one.get(), other.get()}) {
+    EXPECT_EQ(lanes->handle(0).small_max, 5000U);
+    EXPECT_EQ(lanes->most_buffered(0), 5000U);
+    EXPECT_EQ(lanes->handle(0).chunk_slots,
+              kernels::lane_place(kernels::kLeastSlab, 0).chunk_slots);
+  }
+}
+
 // Within a process one side's kernels may still write into the other side's memory when that
 // closes.
 TEST_F(LanesTest, ASlabStaysWhileTheOtherSideHasIt) {
   std::unique_ptr<Lanes> one = make();
   std::unique_ptr<Lanes> other = make();
   ASSERT_TRUE(one && other);
-  one->connect(other->slab()->address(), other->slab()->bytes(), other->slab());
-  other->connect(one->slab()->address(), one->slab()->bytes(), one->slab());
+  one->connect(other->slab()->address(), other->sizes(), other->slab());
+  other->connect(one->slab()->address(), one->sizes(), one->slab());
   std::weak_ptr<Slab> slab = other->slab();
   other.reset();
   EXPECT_FALSE(slab.expired());

@@ -27,8 +27,7 @@ struct StreamSide {
     lanes = std::move(*made);
   }
   void connect(StreamSide& other) {
-    lanes->connect(other.lanes->slab()->address(), other.lanes->slab()->bytes(),
-                   other.lanes->slab());
+    lanes->connect(other.lanes->slab()->address(), other.lanes->sizes(), other.lanes->slab());
   }
 
   FakeLink fakes;

@@ -136,8 +136,7 @@ struct Half {
   }
   // Waits until they may. Threads that write no line need not call it.
   ONEHOP_PROTOCOL bool wait_for_room(uint32_t lines, Patience<A>& patience) {
-    const LaneMemory* from = (lane->flags & OH_LANE_SINGLE) != 0 ? theirs(*lane) : mine(*lane);
-    const uint64_t* word = (lane->flags & OH_LANE_SINGLE) != 0 ? &from->kept_credit : &from->credit;
+    const uint64_t* word = kSingle<A> ? &theirs(*lane)->kept_credit : &mine(*lane)->credit;
     while (!has_room(lines)) {
       // Ignore credit that is ahead of this side's position.
       const uint64_t seen = poll<A>(word, epoch());
@@ -155,8 +154,7 @@ struct Half {
   ONEHOP_PROTOCOL void give_credit() {
     if (!owes_credit()) return;
     under_way = 0;
-    uint64_t* word =
-        (lane->flags & OH_LANE_SINGLE) != 0 ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
+    uint64_t* word = kSingle<A> ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
     publish<A>(word, epoch(), position);
   }
 

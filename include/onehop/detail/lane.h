@@ -11,8 +11,8 @@
 //   emptied              peer's receiver      local sender: chunks that the peer has drained
 //   lines, chunks        peer's sender        local receiver
 //
-// So a waiter polls memory of its own GPU. With OH_LANE_SINGLE the local sender's credit lies in
-// the peer's memory instead (kept_*), for comparison.
+// So a waiter polls memory of its own GPU. With kSingle the local sender's credit lies in the
+// peer's memory instead (kept_*).
 //
 //   state    epoch 8 | failed 1 | 0 | busy 1 | lines 53      lines: the cursor
 //   owner    token 32 | joined 16 | left 16                  of an operation by several blocks
@@ -27,6 +27,11 @@
 #include "onehop/lane.h"
 
 namespace onehop::detail {
+
+// Whether senders poll their credit in the receiver's memory: for comparisons. A type of atomics
+// specializes it, which both sides of a lane must use from its first message on.
+template <typename A>
+inline constexpr bool kSingle = false;
 
 inline constexpr uint32_t kMostChunks = 64;
 
@@ -48,7 +53,7 @@ struct LaneMemory {
   alignas(64) Pair posted[2];
   alignas(64) uint64_t filled[kMostChunks];
   alignas(64) uint64_t emptied[kMostChunks];
-  alignas(64) uint64_t kept_credit;  // OH_LANE_SINGLE: written by the local receiver
+  alignas(64) uint64_t kept_credit;  // kSingle: written by the local receiver
   alignas(64) uint64_t kept_emptied[kMostChunks];
 };
 

@@ -30,8 +30,8 @@ struct Receiver {
 
   // Receives a message and sets `length`. `place`: of the target, if the peer may map it.
   // `settled`: no other thread of the group uses the target, and its bytes are read only after
-  // give().
-  template <typename G>
+  // give(). `kAnySize`: false if `capacity` is at most `most`; a large message does not fit then.
+  template <bool kAnySize = true, typename G>
   ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
                                bool settled = false) {
     if (half.is_broken()) return;
@@ -43,7 +43,7 @@ struct Receiver {
     length = 0;
     Patience<A> patience(half.lane);
     const bool speaks = group.leads() && group.team() == 0;
-    const bool early = capacity > most;
+    const bool early = kAnySize && capacity > most;
     if (early && speaks) {
       // The peer may write into the target at once: order earlier accesses before that.
       if (place.region != 0 && !place.idle) A::fence();
@@ -78,7 +78,7 @@ struct Receiver {
     if (settled ? !good : half.agree(group, !good)) return;
     if (large) {
       if (!early && speaks) say_where(place, capacity);
-      return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
+      return receive_large<kAnySize>(group, static_cast<uint8_t*>(target), capacity, patience);
     }
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
     half.advance(lines_for(static_cast<uint32_t>(length)));
@@ -151,7 +151,7 @@ struct Receiver {
     post<A>(theirs(*half.lane)->posted, half.epoch(), half.position, {place, capacity});
   }
 
-  template <typename G>
+  template <bool kFits, typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
     // For a short message all threads poll its ending, which saves a broadcast. For a long one
@@ -173,7 +173,8 @@ struct Receiver {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
       half.fault = OH_LANE_TRUNCATED;
     } else if (how == kStaged) {
-      drain(group, to, patience);
+      if constexpr (kFits) drain(group, to, patience);
+      if (!kFits) half.fault = OH_LANE_PROTOCOL;
     }
     if (group.teams() == 1 && group.leads() && !half.is_broken()) half.give_credit();
   }
@@ -189,9 +190,8 @@ struct Receiver {
   template <typename G>
   ONEHOP_PROTOCOL void drain(G& group, uint8_t* to, Patience<A>& patience) {
     const oh_lane_handle& lane = *half.lane;
-    const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
     const Chunks chunks{length, mine(lane)->filled, 0,
-                        single ? mine(lane)->kept_emptied : theirs(lane)->emptied};
+                        kSingle<A> ? mine(lane)->kept_emptied : theirs(lane)->emptied};
     using Part = decltype(group.part());
     move_chunks(half, group, chunks, patience, [&](Part& part, uint64_t slot, const Slice& slice) {
       part.copy(to + slice.begin, reinterpret_cast<const uint8_t*>(lane.mine + slot), slice.size);

@@ -31,8 +31,8 @@ struct Sender {
 
   // Returns once the thread has read its share of the source; a direct put has also stored it.
   // Several teams take the lane for one message at a time. `settled`: the group has not written the
-  // source since take().
-  template <typename G>
+  // source since take(). `kAnySize`: false if `size` is at most `most`.
+  template <bool kAnySize = true, typename G>
   ONEHOP_PROTOCOL void send(G& group, const void* source, uint64_t size, bool settled = false) {
     // A barrier, and a vote: a thread may have given up.
     if (!settled) (void)half.agree(group, half.is_broken());
@@ -41,7 +41,9 @@ struct Sender {
     half.all_well = false;
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
-    if (size > most) return send_large(group, from);
+    if constexpr (kAnySize) {
+      if (size > most) return send_large(group, from);
+    }
     const uint32_t small = static_cast<uint32_t>(size);
     const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
@@ -169,8 +171,7 @@ struct Sender {
   template <typename G>
   ONEHOP_PROTOCOL void stage(G& group, const uint8_t* from, Patience<A>& patience) {
     const oh_lane_handle& lane = *half.lane;
-    const bool single = (lane.flags & OH_LANE_SINGLE) != 0;
-    const Chunks chunks{bytes, single ? theirs(lane)->kept_emptied : mine(lane)->emptied,
+    const Chunks chunks{bytes, kSingle<A> ? theirs(lane)->kept_emptied : mine(lane)->emptied,
                         lane.chunk_slots, theirs(lane)->filled};
     using Part = decltype(group.part());
     move_chunks(half, group, chunks, patience, [&](Part& part, uint64_t slot, const Slice& slice) {

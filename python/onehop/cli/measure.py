@@ -190,7 +190,9 @@ def _by_group(job: Job, groups: Sequence[str]) -> Iterator[Job]:
         # Adjacent, since they are compared.
         for group in groups:
             of_group = replace(job, api="device", window=1, threads=GROUPS[group])
-            yield from (of_group, replace(of_group, mode="kernel_single"))
+            yield of_group
+            if job.op == "bandwidth" and group != "warp":
+                yield replace(of_group, mode="kernel_single")
     elif job.mode == "kernel_put":
         yield replace(job, api="device", window=1)
     else:

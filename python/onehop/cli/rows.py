@@ -180,8 +180,8 @@ def against_floor(row: Row, rows: Sequence[Row]) -> float | None:
     wanted = "memcpy" + ("_both" if row.mode.endswith("_both") else "")
     if row.op == "latency" and row.mode in ("sendrecv", "event"):
         wanted = "put_flag_event" if row.mode == "event" else "put_flag"
-    if row.op == "latency" and row.mode in ("stream", "graph", "kernel", "kernel_single"):
-        wanted = row.mode.removesuffix("_single")
+    if row.op == "latency" and row.mode in ("stream", "graph", "kernel"):
+        wanted = row.mode
     for floor in rows:
         found = (floor.api, floor.mode, floor.size, floor.group)
         if found == ("floor", wanted, row.size, row.group):
