@@ -19,6 +19,7 @@ using kernels::LanesStep;
 namespace {
 constexpr int64_t kStopTime = 2 * kSecond;
 constexpr uint8_t kFirstEpoch = 1;
+constexpr uint32_t kFirstWithClusters = 90;
 }  // namespace
 
 Result<std::shared_ptr<Slab>> Slab::create(std::shared_ptr<cuda::Gpu> gpu, uint64_t bytes) {
@@ -74,6 +75,8 @@ Status Lanes::load_kernels() {
     }
     *function = *found;
   }
+  const auto architecture = static_cast<uint32_t>(10 * gpu_->facts().major + gpu_->facts().minor);
+  kernels_.clusters = kernel_architecture(architecture) >= kFirstWithClusters;
   return {};
 }
 

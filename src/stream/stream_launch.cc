@@ -24,7 +24,7 @@ bool is_small(const PendingOp& one) {
 }
 bool is_large(const PendingOp& one) { return of_lane(one.op) && !is_small(one); }
 
-Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
+Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu, const StreamKernels& with) {
   std::vector<LayoutOp> ops;
   ops.reserve(run.size());
   for (PendingOp& one : run) {
@@ -37,8 +37,8 @@ Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu) {
                    .per_block = static_cast<uint64_t>(config.stream_share)});
   }
   return lay_out(ops, {.processors = static_cast<uint32_t>(gpu.facts().processors),
-                       .clusters = gpu.kernels().clusters(),
-                       .begins_early = gpu.kernels().begins_early()});
+                       .clusters = with.clusters,
+                       .begins_early = with.clusters && gpu.kernels().begins_early()});
 }
 
 // One thread for each line, up to a block: fewer threads poll the ring, and they begin sooner.
@@ -60,13 +60,15 @@ uint32_t threads_for(const std::vector<PendingOp>& run) {
   return most;
 }
 
-cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout) {
+cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout,
+                   const StreamKernels& with) {
   // A signal covers stores of earlier kernels in the peer's memory. Only the end of those kernels
   // orders them before the signal.
   const bool signals = std::any_of(run.begin(), run.end(), [](const PendingOp& one) {
     return one.op.kind == StreamKind::kSignal;
   });
-  return {layout.teams * layout.cluster, threads_for(run), layout.cluster, /*early=*/!signals};
+  return {layout.teams * layout.cluster, threads_for(run), layout.cluster,
+          /*early=*/with.clusters && !signals};
 }
 
 template <typename Args>
@@ -121,9 +123,8 @@ Status launch_by_kernels(std::vector<PendingOp>& run) {
   std::optional<HeldTurns> turns;
   OH_RETURN_IF_ERROR(take_turns(run, gpu, &turns));
   OH_RETURN_IF_ERROR(turns->follow());
-  const Layout layout = divide(run, gpu);
   const StreamKernels& with = front.peer->stream().lanes().kernels();
-  const cuda::Grid grid = grid_of(run, layout);
+  const cuda::Grid grid = grid_of(run, divide(run, gpu, with), with);
   Status status = run.size() == 1 ? launch_one(front, with, grid)
                   : run.size() <= kernels::kFew
                       ? launch_with<kernels::StreamFewArgs>(run, with.few, grid)
