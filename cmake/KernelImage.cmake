@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# onehop_kernel_image(<variable> SOURCE <file.cu> ARCHITECTURES <numbers> [INCLUDE <folders>] DEPENDS <files>): compiles kernels, and
-# sets the variable to an assembler file that embeds them between oh_kernel_image_begin and oh_kernel_image_end. Machine code for
-# each architecture, and PTX of the first two, for GPUs of other ones.
+# onehop_kernel_image(<variable> SOURCE <file.cu> ARCHITECTURES <numbers> INCLUDE <folders>): compiles kernels, and sets the
+# variable to an assembler file that embeds them between oh_kernel_image_begin and oh_kernel_image_end. Machine code for each
+# architecture, and PTX of the first two, for GPUs of other ones.
 
 function(onehop_kernel_image variable)
-  cmake_parse_arguments(IMAGE "" "SOURCE" "ARCHITECTURES;INCLUDE;DEPENDS" ${ARGN})
+  cmake_parse_arguments(IMAGE "" "SOURCE" "ARCHITECTURES;INCLUDE" ${ARGN})
   if(NOT IMAGE_ARCHITECTURES MATCHES "^[0-9]+[af]?(;[0-9]+[af]?)*$")
     message(FATAL_ERROR "onehop: ONEHOP_CUDA_ARCHITECTURES is \"${IMAGE_ARCHITECTURES}\": give numbers such as 80;90, "
       "or build without kernels: -DONEHOP_CUDA=OFF")
@@ -24,8 +24,9 @@ function(onehop_kernel_image variable)
   add_custom_command(
     OUTPUT ${ONEHOP_FATBIN}
     COMMAND ${ONEHOP_NVCC_PROGRAM} ${ONEHOP_NVCC_FLAGS} -std=c++17 -O3 --threads 0 --fatbin ${options} ${includes}
-            -o ${ONEHOP_FATBIN} ${IMAGE_SOURCE}
-    DEPENDS ${IMAGE_SOURCE} ${IMAGE_DEPENDS}
+            -MD -MF ${ONEHOP_FATBIN}.d -MT ${ONEHOP_FATBIN} -o ${ONEHOP_FATBIN} ${IMAGE_SOURCE}
+    DEPENDS ${IMAGE_SOURCE}
+    DEPFILE ${ONEHOP_FATBIN}.d
     VERBATIM)
   set(image ${CMAKE_CURRENT_BINARY_DIR}/image.S)
   configure_file(${PROJECT_SOURCE_DIR}/src/kernels/image.S.in ${image} @ONLY)
