@@ -19,7 +19,6 @@ using kernels::LanesStep;
 namespace {
 constexpr int64_t kStopTime = 2 * kSecond;
 constexpr uint8_t kFirstEpoch = 1;
-constexpr uint32_t kFirstWithClusters = 90;
 }  // namespace
 
 Result<std::shared_ptr<Slab>> Slab::create(std::shared_ptr<cuda::Gpu> gpu, uint64_t bytes) {
@@ -75,8 +74,7 @@ Status Lanes::load_kernels() {
     }
     *function = *found;
   }
-  const auto architecture = static_cast<uint32_t>(10 * gpu_->facts().major + gpu_->facts().minor);
-  kernels_.clusters = kernel_architecture(architecture) >= kFirstWithClusters;
+  OH_ASSIGN_OR_RETURN(kernels_.clusters, gpu_->kernels().runs_clusters(kernels_.one));
   return {};
 }
 

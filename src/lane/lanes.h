@@ -33,8 +33,8 @@ struct StreamKernels {
   cuda::Function many = nullptr;
   cuda::Function lanes = nullptr;
   cuda::Function atomic = nullptr;
-  bool clusters =
-      false;  // their code knows clusters, and begins before the kernel before has ended
+  // The code synchronizes clusters, and itself waits for the previous kernel of the stream.
+  bool clusters = false;
 };
 
 // The slab's device memory. It lives as long as kernels of either side may use it.

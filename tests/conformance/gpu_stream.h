@@ -147,6 +147,12 @@ inline std::vector<LinkKind> kernel_kinds() {
   threads.processes = false;
   threads.path = OH_PATH_LOCAL;
   kinds.push_back(threads);
+  if (std::getenv("REAL_GPUS")) return kinds;
+  // Kernels compiled for an architecture without clusters.
+  LinkKind old = between_gpus(MemoryKind::kMalloc);
+  old.name += "WithoutClusters";
+  old.env["FAKE_CUDA"] = "devices=2,code=80";
+  kinds.push_back(old);
   return kinds;
 }
 

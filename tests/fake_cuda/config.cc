@@ -102,12 +102,14 @@ void read_setting(const std::string& key, const std::string& value, Config* out)
     out->blocking = blocking(value);
   } else if (key == "delay_us") {
     out->delay_us = static_cast<unsigned>(number(key, value));
+  } else if (key == "code") {
+    out->code = static_cast<int>(number(key, value));
   } else if (key == "fail") {
     read_failure(value, out);
   } else {
     refuse("unknown key \"" + key +
            "\"; there are devices, memory, p2p, atomics, name, numa, ipc, vmm, blocking, delay_us, "
-           "fail");
+           "code, fail");
   }
 }
 

@@ -39,6 +39,7 @@ struct Config {
   bool vmm = true;
   Blocking blocking = Blocking::kKernels;
   unsigned delay_us = 0;
+  int code = 90;  // virtual architecture of the kernels' code
   std::vector<Failure> failures;
   std::vector<int> visible;  // the physical index of each ordinal
 

@@ -6,7 +6,7 @@
 //
 // Environment, read at the first call:
 //   FAKE_CUDA="devices=2,memory=1G,p2p=all,atomics=all,name=Fake GPU,numa=0,ipc=on,
-//             vmm=on,blocking=on,delay_us=0,fail=…"
+//             vmm=on,blocking=on,delay_us=0,code=90,fail=…"
 //     devices   1..64                                            (1)
 //     memory    bytes of each device; K, M, G                    (1G)
 //     p2p       all, none, or pairs of physical devices: 0-1+2-3 (all)
@@ -19,6 +19,7 @@
 //     blocking  on or off: calls wait for running kernels,       (on)
 //               below; device: a first launch waits for more
 //     delay_us  before each operation of a stream                (0)
+//     code      architecture that the kernels are compiled for   (90)
 //     fail      WHERE:N:CODE, may be given several times; see fake_cuda_fail
 //   FAKE_CUDA_STATE=PATH  the session: processes with the same path share the devices' memory.
 //   CUDA_VISIBLE_DEVICES  ordinals or "GPU-…" UUIDs, as the real driver reads it.
@@ -51,7 +52,8 @@
 // memory differ from the host's; no handle but a stream's is used twice, and that one at once; what
 // needs a context needs a current one even if a stream or an event would tell it; VMM and pool
 // memory needs access rights also for copies; only its first launch loads a function, where drivers
-// may do so in cuModuleGetFunction; a per-thread default stream cannot be captured.
+// may do so in cuModuleGetFunction; a per-thread default stream cannot be captured; a launch in
+// clusters, or one that may begin early, of code older than 90, which knows neither, fails.
 //
 // Threading: any thread.
 #ifndef ONEHOP_TESTS_FAKE_CUDA_CONTROL_H_

@@ -15,6 +15,7 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024;  // per block
 constexpr size_t kMostBytes = 32764;     // per kernel argument, as on devices
+constexpr int kFirstWithClusters = 90;   // code that waits for clusters and earlier kernels
 const Kernel* const kKernels[] = {&kBatch,  &kStreamBatch, &kWorker,    &kSpin,
                                   &kStream, &kStreamLarge, &kStreamFew, &kStreamMany,
                                   &kLanes,  &kProxy,       &kAtomic};
@@ -40,10 +41,10 @@ bool is_valid(const LaunchAttribute& attribute, const LaunchConfig& config) {
   const LaunchAttributeValue& value = attribute.value;
   switch (attribute.id) {
     case kLaunchCluster:
-      return divides(value.cluster.x, config.grid_x) && divides(value.cluster.y, config.grid_y) &&
-             divides(value.cluster.z, config.grid_z);
+      return fake::config().code >= kFirstWithClusters && divides(value.cluster.x, config.grid_x) &&
+             divides(value.cluster.y, config.grid_y) && divides(value.cluster.z, config.grid_z);
     case kLaunchProgrammaticSerialization:
-      return true;
+      return fake::config().code >= kFirstWithClusters;
     case kLaunchMemSyncDomain:
       return value.mem_sync_domain == kMemSyncDomainDefault ||
              value.mem_sync_domain == kMemSyncDomainRemote;
@@ -154,9 +155,16 @@ Code cuFuncGetAttribute(int* value, int attribute, Function function) {
   Call call(Symbol::cuFuncGetAttribute, kContext);
   if (!call.ok()) return call.code();
   if (call.world().functions.count(function) == 0) return kInvalidHandle;
-  if (attribute != kFunctionMostThreads) return kInvalidValue;
-  *value = static_cast<int>(kMostThreads);
-  return kSuccess;
+  switch (attribute) {
+    case kFunctionMostThreads:
+      *value = static_cast<int>(kMostThreads);
+      return kSuccess;
+    case kFunctionVirtualArchitecture:
+      *value = fake::config().code;
+      return kSuccess;
+    default:
+      return kInvalidValue;
+  }
 }
 
 Code cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

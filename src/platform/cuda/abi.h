@@ -93,7 +93,10 @@ enum DeviceAttribute : int {
   kDeviceHostNuma = 134,
 };
 
-enum FunctionAttribute : int { kFunctionMostThreads = 0 };
+enum FunctionAttribute : int {
+  kFunctionMostThreads = 0,
+  kFunctionVirtualArchitecture = 5,  // of the PTX it was compiled from: 90 for compute_90
+};
 inline constexpr int kP2pNativeAtomics = 3;  // CUdevice_P2PAttribute
 
 enum CaptureMode : int { kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2 };
@@ -247,6 +250,7 @@ struct LaunchConfig {
   X(module_load, cuModuleLoadData, (Module*, const void*))                                       \
   X(module_unload, cuModuleUnload, (Module))                                                     \
   X(module_function, cuModuleGetFunction, (Function*, Module, const char*))                      \
+  X(function_attribute, cuFuncGetAttribute, (int*, int, Function))                               \
   X(launch_kernel, cuLaunchKernel,                                                               \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,     \
      void**, void**))                                                                            \
@@ -270,7 +274,6 @@ struct LaunchConfig {
   X(alloc_async, cuMemAllocAsync, (DevicePtr*, size_t, Stream))                               \
   X(alloc_from_pool_async, cuMemAllocFromPoolAsync, (DevicePtr*, size_t, MemoryPool, Stream)) \
   X(free_async, cuMemFreeAsync, (DevicePtr, Stream))                                          \
-  X(function_attribute, cuFuncGetAttribute, (int*, int, Function))                            \
   X(launch_host_func, cuLaunchHostFunc, (Stream, void (*)(void*), void*))                     \
   X(pool_trim, cuMemPoolTrimTo, (MemoryPool, size_t))                                         \
   X(capture_begin, cuStreamBeginCapture_v2, (Stream, int))                                    \

@@ -75,9 +75,17 @@ Status Kernels::launch(Stream stream, Function kernel, unsigned grid, unsigned t
       strf("%u blocks of %u threads, cuda:%d", grid, threads, gpu_.facts().ordinal));
 }
 
-bool Kernels::clusters() const { return gpu_.facts().major >= 9; }
+oh::Result<bool> Kernels::runs_clusters(Function kernel) {
+  constexpr int kFirst = 90;
+  Enter enter(gpu_);
+  OH_RETURN_IF_ERROR(enter.status());
+  int architecture = 0;
+  Code code = gpu_.driver().function_attribute(&architecture, kFunctionVirtualArchitecture, kernel);
+  if (code != kSuccess) return gpu_.failure(code, symbol::function_attribute, "the architecture");
+  return architecture >= kFirst;
+}
 
-bool Kernels::begins_early() const { return clusters() && gpu_.driver().version >= 12030; }
+bool Kernels::begins_early() const { return gpu_.driver().version >= 12030; }
 
 Status Kernels::launch_remote(Stream stream, Function kernel, const Grid& grid, void* argument) {
   Enter enter(gpu_);
@@ -88,7 +96,7 @@ Status Kernels::launch_remote(Stream stream, Function kernel, const Grid& grid, 
     attributes[count].id = id;
     return attributes[count++].value;
   };
-  if (clusters()) add(kLaunchMemSyncDomain).mem_sync_domain = kMemSyncDomainRemote;
+  if (gpu_.facts().major >= 9) add(kLaunchMemSyncDomain).mem_sync_domain = kMemSyncDomainRemote;
   if (grid.cluster > 1) add(kLaunchCluster).cluster = {grid.cluster, 1, 1};
   if (grid.early && begins_early())
     add(kLaunchProgrammaticSerialization).programmatic_serialization = 1;

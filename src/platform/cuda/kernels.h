@@ -21,7 +21,7 @@ class Gpu;
 struct Grid {
   unsigned blocks = 1;
   unsigned threads = 1;
-  unsigned cluster = 1;  // blocks per cluster; more than 1 requires clusters()
+  unsigned cluster = 1;  // blocks per cluster; more than 1 requires runs_clusters()
   bool early = false;    // may start early: the kernel waits for earlier ones itself
 };
 
@@ -56,8 +56,11 @@ class Kernels {
   // synchronization domain: its fences wait only for writes of kernels of that domain, not for the
   // application's. Can be captured.
   Status launch_remote(Stream stream, Function kernel, const Grid& grid, void* argument);
-  bool clusters() const;
-  // Whether kernels may start before earlier ones have ended (programmatic launch), also in graphs.
+  // Whether the kernel's code is of an architecture with clusters, sm_90 or later. The driver may
+  // have compiled it from PTX of an older one.
+  oh::Result<bool> runs_clusters(Function kernel);
+  // Whether the driver starts kernels of such code before earlier ones have ended (programmatic
+  // launch), also in graphs.
   bool begins_early() const;
 
  private:
