@@ -35,8 +35,8 @@ struct Teams {
     __shared__ uint64_t places[2];
     return places;
   }
-  // A block's shared memory may be written only once the block runs; the first share() waits for
-  // that.
+  // A block's shared memory may be written only once the block runs. The first share() waits for
+  // that, so it comes before any other barrier.
   __device__ Teams() {
     if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
     if (cluster_size() > 1) arrive_at_cluster();
@@ -118,7 +118,7 @@ struct Teams {
 
 template <bool kAnySize>
 __device__ __forceinline__ void run_one(const oh::kernels::StreamArgs& args) {
-  // A cluster holds all blocks of a small message.
+  // A cluster holds all blocks of a small message: lay_out() gives it one team.
 #if __CUDA_ARCH__ >= 900
   Teams<!kAnySize> teams;
 #else

@@ -57,8 +57,8 @@ struct StreamManyArgs {
 };
 static_assert(sizeof(StreamManyArgs) <= 32764);
 
-// Called by all threads of the operation's teams. `kAnySize`: false where the buffers of messages
-// are at most the lane's small size, which leaves out what moves large messages.
+// Called by all threads of the operation's teams. Pass false as `kAnySize` only if `op.bytes` of a
+// message is at most small_bytes(op.lane): that leaves out the code of large messages.
 template <typename A, bool kAnySize = true, typename G>
 ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
   const bool speaks = group.leads() && group.team() == 0;
@@ -92,6 +92,7 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
     case StreamKind::kSignal:
       group.follow();
       group.let_next();
+      (void)group.share(0);  // of a cluster, the first barrier
       (void)onehop::detail::signal<A>(op.lane, group, op.slot, op.bytes);
       return;
     case StreamKind::kWait: {

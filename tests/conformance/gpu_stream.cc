@@ -129,6 +129,31 @@ TEST_P(GpuStream, AGroupIsBegunAsOne) {
   });
 }
 
+// The large message sets the blocks of a cluster for all operations of the launch.
+TEST_P(GpuStream, SignalsBesideALargeMessage) {
+  constexpr size_t kSize = 2'500'000;
+  constexpr uint32_t kSlot = 3;
+  run_streams(GetParam(), [](Side& side, StreamSide& here) {
+    Buffer out = side.buffer(kSize);
+    Buffer in = side.buffer(kSize);
+    const oh_stream_options patient = within(20'000'000'000);
+    for (uint64_t round = 0; round < 4; ++round) {
+      out.fill(2 * round + static_cast<uint64_t>(side.number()));
+      in.poison();
+      onehop::check(oh_group_begin());
+      here.send(out, kSize);
+      onehop::check(oh_peer_stream_signal(side.peer().get(), here.stream(), kSlot, 1));
+      onehop::check(
+          oh_peer_stream_wait_signal(side.peer().get(), here.stream(), kSlot, 1, &patient));
+      here.recv(in, kSize);
+      onehop::check(oh_group_end());
+      here.finish();
+      EXPECT_TRUE(in.holds(2 * round + static_cast<uint64_t>(1 - side.number()), kSize));
+    }
+    here.end();
+  });
+}
+
 // Calls on one lane are ordered whichever streams they use.
 TEST_P(GpuStream, CallsFromSeveralStreamsFollowEachOther) {
   run_streams(GetParam(), [](Side& side, StreamSide& here) {
