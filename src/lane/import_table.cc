@@ -12,19 +12,18 @@ constexpr uint32_t kMostImports = 3u << kernels::kImportShift >> 2;  // so that 
 
 bool ImportTable::add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder) {
   MutexLock lock(mutex_);
-  if (places_.has(entry.number)) return true;
+  if (places_.has(entry.number)) return write_all();
   if (imports_.size() >= kMostImports) return false;
   const std::optional<ImportPlaces::Write> write = places_.add(entry);
   if (!write) return false;
   writes_.push_back(*write);
   imports_.push_back({entry.number, std::move(holder)});
-  (void)write_all();
-  return true;
+  return write_all();
 }
 
 bool ImportTable::has(uint64_t number) {
   MutexLock lock(mutex_);
-  return places_.has(number);
+  return places_.has(number) && writes_.empty();
 }
 
 // A launch can fail for lack of memory; settle() releases nothing until all writes are launched.

@@ -195,12 +195,14 @@ Status StreamLink::on_lanes(ByteView payload) {
   Lanes::Sizes sizes;
   sizes.slab = reader.u64();
   const uint32_t layout = reader.u32();
-  sizes.small = reader.u64();
-  if (!reader.at_end() || number == 0 ||
-      (layout == OH_LANE_LAYOUT && sizes.slab < kernels::kLeastSlab)) {
+  // What follows, and the slab, depends on the layout.
+  const bool known = layout == OH_LANE_LAYOUT;
+  if (known) sizes.small = reader.u64();
+  if (!reader.ok() || number == 0 ||
+      (known && (!reader.at_end() || sizes.slab < kernels::kLeastSlab))) {
     return error(OH_ERR_PROTOCOL, "lanes of %zu bytes", payload.size());
   }
-  if (layout != OH_LANE_LAYOUT) {
+  if (!known) {
     rule_out_kernels(strf("%s runs a version of onehop with lanes of layout %u, this one has %u",
                           link_.name.c_str(), layout, OH_LANE_LAYOUT));
   }

@@ -17,12 +17,11 @@ namespace {
 
 constexpr uint64_t kBlockBytes = 6 * 1024;  // of a message: one line a thread
 
-// Whether the operation is on a message that goes by lines.
-bool is_small(const PendingOp& one) {
+// Whether the message may be one that does not go by lines.
+bool is_large(const PendingOp& one) {
   return of_lane(one.op) &&
-         one.op.bytes <= one.peer->stream().lanes().most_buffered(one.op.lane.lane);
+         one.op.bytes > one.peer->stream().lanes().most_buffered(one.op.lane.lane);
 }
-bool is_large(const PendingOp& one) { return of_lane(one.op) && !is_small(one); }
 
 Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu, const StreamKernels& with) {
   std::vector<LayoutOp> ops;
@@ -31,8 +30,7 @@ Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu, const StreamKer
     const Config& config = one.endpoint->config();
     ops.push_back({.op = &one.op,
                    .peer = one.peer.get(),
-                   .is_small = is_small(one),
-                   .is_put = one.is_put,
+                   .expects_put = one.expects_put,
                    .most = static_cast<uint32_t>(config.stream_blocks),
                    .per_block = static_cast<uint64_t>(config.stream_share)});
   }
@@ -49,7 +47,7 @@ uint32_t threads_for(const PendingOp& one) {
   constexpr uint32_t kToWait = 96;
   const StreamOp& op = one.op;
   if (!of_lane(op)) return 32;
-  if (one.is_put) return kToWait;
+  if (one.expects_put) return kToWait;
   if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
   return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
          32;

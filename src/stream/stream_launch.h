@@ -22,7 +22,7 @@ struct PendingOp {
   bool capturing = false;
   Deadline deadline = Deadline::never();
   kernels::StreamOp op{};
-  bool is_put = false;  // a receive whose message the peer puts
+  bool expects_put = false;  // a receive whose message the peer will probably put
 };
 
 inline LaneSide side_of(const kernels::StreamOp& op) {

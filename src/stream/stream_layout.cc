@@ -17,11 +17,10 @@ constexpr uint32_t kOfPeers = 2;        // a launch takes 1 / 2 of the GPU's SMs
 uint32_t blocks_for(const LayoutOp& one) {
   // Below, more blocks cost more in synchronization than they gain.
   constexpr uint64_t kOneBlock = 16 * 1024;
-  constexpr uint64_t kOneTeam = 4 * 1024 * 1024;
   const uint64_t bytes = one.op->bytes;
-  // The receiver of a put has nothing to copy. More blocks would only wait.
-  if (!of_lane(*one.op) || bytes <= kOneBlock || one.is_put) return 1;
-  const uint64_t most = bytes <= kOneTeam ? std::min(one.most, kMostOfCluster) : one.most;
+  // The receiver of a put has nothing to copy: more blocks would only wait.
+  if (!of_lane(*one.op) || bytes <= kOneBlock || one.expects_put) return 1;
+  const uint64_t most = bytes <= kMostOfOneTeam ? std::min(one.most, kMostOfCluster) : one.most;
   return static_cast<uint32_t>(std::min((bytes + one.per_block - 1) / one.per_block, most));
 }
 
@@ -40,7 +39,6 @@ void join_heads(std::span<LayoutOp> ops) {
   for (LayoutOp& one : ops) {
     one.head = head_of(ops, one);
     one.head->blocks = std::max(one.head->blocks, blocks_for(one));
-    one.head->is_small = one.head->is_small && one.is_small;
   }
 }
 
@@ -85,10 +83,7 @@ bool waits_for_peer(const StreamOp& op) {
 
 // Places the head's operations behind those that have been placed.
 void place(std::span<LayoutOp> ops, const LayoutOp& head, Layout* layout) {
-  // A small message gets one team where a cluster holds all of its blocks: one access takes the
-  // lane.
-  const bool one_team = head.is_small && layout->cluster == kMostOfCluster;
-  const uint32_t teams = one_team ? 1 : std::max(head.blocks / layout->cluster, 1U);
+  const uint32_t teams = std::max(head.blocks / layout->cluster, 1U);
   const StreamOp* before = nullptr;
   for (const LayoutOp& one : ops) {
     if (one.head != &head) continue;

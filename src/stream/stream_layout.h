@@ -20,8 +20,7 @@ inline bool of_lane(const kernels::StreamOp& op) {
 struct LayoutOp {
   kernels::StreamOp* op;     // lay_out() sets first, teams and lane.follows
   const void* peer;          // operations of one peer, kind and lane are on the same half of a lane
-  bool is_small = false;     // the message goes by lines
-  bool is_put = false;       // a receive whose message the peer puts
+  bool expects_put = false;  // a receive whose message the peer will probably put
   uint32_t most = 1;         // blocks of a message (ONEHOP_STREAM_BLOCKS)
   uint64_t per_block = 1;    // bytes of a message, at least (ONEHOP_STREAM_SHARE)
   LayoutOp* head = nullptr;  // for lay_out(): the first operation on the same half, or itself
@@ -33,6 +32,10 @@ struct LayoutGpu {
   bool clusters;
   bool begins_early;  // a kernel may run beside the one before it
 };
+
+// Bytes of the longest message that gets one team on a GPU with clusters, if its launch has no
+// other operation.
+inline constexpr uint64_t kMostOfOneTeam = 4 * 1024 * 1024;
 
 // A grid of teams, each a cluster of `cluster` blocks.
 struct Layout {

@@ -150,6 +150,15 @@ TEST(GpuStreamBlocks, AReceiveThatIsPutWaitsInOneBlock) {
                   }),
                   1u);
         destroy_graph(graph);
+        // A shorter message goes by lines, which more threads read sooner.
+        Buffer size = side.buffer(sizeof(uint64_t));
+        oh_stream_options asks = within(20'000'000'000);
+        asks.size_to = reinterpret_cast<uint64_t*>(size.data());
+        EXPECT_EQ(blocks([&] {
+                    onehop::check(oh_peer_stream_recv(side.peer().get(), here.stream(),
+                                                      buffer.data(), kLarge, &asks));
+                  }),
+                  8u);
         Buffer other = side.buffer(kLarge);
         side.tell_number(1);
         here.recv(other, kLarge);

@@ -42,8 +42,7 @@ class Launch {
     for (size_t i = 0; i < ops_.size(); ++i) {
       given.push_back({.op = &ops_[i],
                        .peer = &peers_[peer_[i]],
-                       .is_small = of_lane(ops_[i]) && ops_[i].bytes <= kSmall,
-                       .is_put = put_[i],
+                       .expects_put = put_[i],
                        .most = 32,
                        .per_block = 4 * kKiB});
     }
@@ -94,6 +93,23 @@ TEST(StreamLayout, AMessageHasTheBlocksItGainsFrom) {
       EXPECT_EQ(launch[0].teams, one.teams);
       EXPECT_EQ(launch[0].first, 0U);
       EXPECT_EQ(launch[0].lane.follows, 0U);
+    }
+  }
+}
+
+// The kernel of single small messages has no code for several teams (ONEHOP_STREAM_SMALL and
+// ONEHOP_STREAM_BLOCKS at most).
+TEST(StreamLayout, ASingleSmallMessageHasOneTeamOnEveryGpuWithClusters) {
+  constexpr uint64_t kMostOfSmall = 1024 * kKiB;
+  static_assert(kMostOfSmall <= kMostOfOneTeam);
+  for (const uint32_t processors : {1U, 4U, 16U, 31U, 64U, 78U, 114U, 132U, 192U}) {
+    for (const bool begins_early : {true, false}) {
+      for (uint64_t bytes = 0; bytes <= kMostOfSmall; bytes += 4 * kKiB) {
+        Launch launch;
+        launch.send(bytes);
+        const LayoutGpu gpu{processors, /*clusters=*/true, begins_early};
+        EXPECT_EQ(launch.lay_out(gpu).teams, 1U) << processors << " processors, " << bytes;
+      }
     }
   }
 }

@@ -151,7 +151,7 @@ struct Receiver {
     post<A>(theirs(*half.lane)->posted, half.epoch(), half.position, {place, capacity});
   }
 
-  template <bool kFits, typename G>
+  template <bool kAnySize, typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
     // For a short message all threads poll its ending, which saves a broadcast. For a long one
@@ -173,8 +173,11 @@ struct Receiver {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
       half.fault = OH_LANE_TRUNCATED;
     } else if (how == kStaged) {
-      if constexpr (kFits) drain(group, to, patience);
-      if (!kFits) half.fault = OH_LANE_PROTOCOL;
+      if constexpr (kAnySize) {
+        drain(group, to, patience);
+      } else {
+        half.fault = OH_LANE_PROTOCOL;  // no message that is staged fits into the target
+      }
     }
     if (group.teams() == 1 && group.leads() && !half.is_broken()) half.give_credit();
   }
