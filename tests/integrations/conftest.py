@@ -19,15 +19,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timeout(900))
 
 
-def onehop_path() -> str:
-    """The folder whose `nixl` is onehop's."""
-    command = [str(Path(sys.executable).with_name("onehop")), "nixl-path"]
+def onehop_path(kind: str) -> str:
+    """The folder whose `nixl` or `mooncake` is onehop's."""
+    command = [str(Path(sys.executable).with_name("onehop")), f"{kind}-path"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return told.stdout.strip()
 
 
 class Library:
-    def __init__(self, name: str, *, plugin: bool = False):
+    def __init__(self, name: str, *, plugin: bool = False, kind: str = "nixl"):
         self.name = name
         self.environment = {
             key: value for key, value in os.environ.items() if key not in ONEHOP_ACTIVATION
@@ -47,7 +47,7 @@ class Library:
             if plugin:
                 self.environment["ONEHOP_NIXL"] = "1"
             else:
-                self.environment["PYTHONPATH"] = onehop_path()
+                self.environment["PYTHONPATH"] = onehop_path(kind)
         elif find_spec("nixl_cu13") is None and find_spec("nixl_cu12") is None:
             pytest.skip("the real NIXL is not installed")
 
@@ -75,6 +75,11 @@ def vllm():
 @pytest.fixture(scope="session")
 def ray():
     needs("ray")
+
+
+@pytest.fixture(scope="session")
+def sglang():
+    needs("sglang")
 
 
 @pytest.fixture(scope="session")
