@@ -9,8 +9,8 @@
 #   models   the protocols' models and their mutants under spin
 #   docs     the documentation's site, links and anchors checked, and the tests of what makes it
 #
-#   integrations  vLLM, SGLang, Ray and programs of NIXL over onehop.nixl, SGLang over onehop.mooncake, vLLM fed by onehop.weights, torch over onehop.torch;
-#                 only when named, for it installs some 4 GB
+#   integrations  vLLM, SGLang, Ray and programs of NIXL over onehop.nixl, SGLang over onehop.mooncake, vLLM fed by
+#                 onehop.weights, torch over onehop.torch; only when named, for it installs some 4 GB
 #   quick    for the inner loop: formatting, layers, ruff, unit tests, a smoke of the contract; no package
 #   tidy     clang-tidy over the sources; only when named, for it takes minutes
 #
