@@ -59,7 +59,7 @@ class Moving {
     if (!stream.why_not().ok()) return why;
     OH_ASSIGN_OR_RETURN(capturing_, connect_for(*endpoint_, *peer_, move_.stream, move_.deadline));
     if (!stream.by_proxy()) return why;
-    const Status usable = memory_for_kernels(gpu(), part.data, part.size).status();
+    Status usable = memory_for_kernels(gpu(), part.data, part.size).status();
     if (usable.code() != OH_ERR_INVALID) return usable;
     return error(
         OH_ERR_INVALID,

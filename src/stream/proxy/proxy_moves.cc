@@ -89,7 +89,7 @@ Status ProxyMoves::post(ProxyWork& work, const ProxyPlace& place) {
 
 std::optional<Result<uint64_t>> ProxyMoves::poll_atomic(const ProxyWork& work) {
   // Queried before take_atomic(): an answer that arrived before the loss counts.
-  const Status usable = port_.usable();
+  Status usable = port_.usable();
   std::optional<Result<uint64_t>> found = port_.take_atomic(*work.atomic);
   if (found) return found;
   if (usable.ok() && now_ns() < work.deadline) return std::nullopt;
