@@ -53,6 +53,7 @@ struct Config {
   int64_t spin_us = 0;
   int64_t import_cache = 0;
   int64_t stream_slab = 0;
+  static constexpr int64_t kMostStreamSmall = 1 << 20;
   int64_t stream_small = 0;
   int64_t stream_blocks = 0;
   int64_t stream_share = 0;

@@ -224,7 +224,7 @@ constexpr ConfigEntry kTable[] = {
                 "smaller of their values.",
      .integer = &Config::stream_small,
      .low = 0,
-     .high = kMiB},
+     .high = Config::kMostStreamSmall},
     {.name = "ONEHOP_STREAM_BLOCKS",
      .type = "integer",
      .allowed = "1 to 64",

@@ -92,7 +92,7 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
     case StreamKind::kSignal:
       group.follow();
       group.let_next();
-      (void)group.share(0);  // of a cluster, the first barrier
+      (void)group.share(0);  // signal() begins with sync(): see Teams()
       (void)onehop::detail::signal<A>(op.lane, group, op.slot, op.bytes);
       return;
     case StreamKind::kWait: {

@@ -22,9 +22,8 @@ class ImportTable {
   explicit ImportTable(LaneCommands& commands) : commands_(commands) {}
 
   // `holder` keeps the memory mapped. When the table is full the entry is left out: messages to
-  // such memory are staged. Returns whether kernels that are launched from now on find the entry.
+  // such memory are staged. Returns whether the entry is in the table.
   bool add(const ImportPlaces::Entry& entry, std::shared_ptr<void> holder);
-  // Whether they find the entry of a number.
   bool has(uint64_t number);
   // Kernels that begin later do not find the entry. Call settle() afterwards.
   void remove(uint64_t number);

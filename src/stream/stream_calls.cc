@@ -40,8 +40,7 @@ Status find_memory(Endpoint& endpoint, Peer& peer, const StreamCall& call, Pendi
   const StreamMemory::Published published = peer.stream().memory().publish(exported);
   pending->op.region = published.number;
   pending->op.offset = offset;
-  // Where the caller asks for the size, the message may be a shorter one, which goes by lines.
-  pending->expects_put = published.reached && call.size_to == nullptr;
+  pending->expects_put = published.reached;
   return {};
 }
 

@@ -42,12 +42,10 @@ Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu, const StreamKer
 // One thread for each line, up to a block: fewer threads poll the ring, and they begin sooner.
 uint32_t threads_for(const PendingOp& one) {
   constexpr uint64_t kWarpBytes = 384;
-  // A block of another message has room beside it. Its threads copy nothing, unless the message is
-  // smaller than the receive and goes by lines.
-  constexpr uint32_t kToWait = 96;
+  constexpr uint32_t kToWait = 96;  // a block of another message has room beside them
   const StreamOp& op = one.op;
   if (!of_lane(op)) return 32;
-  if (one.expects_put) return kToWait;
+  if (only_waits(op, one.expects_put)) return kToWait;
   if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
   return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
          32;
@@ -77,6 +75,9 @@ Status launch_with(std::vector<PendingOp>& run, cuda::Function kernel, const cud
   cuda::Gpu& gpu = *run.front().endpoint->device().gpu();
   return gpu.kernels().launch_remote(run.front().stream, kernel, grid, args.get());
 }
+
+// The kernel of small messages has no code for several teams of clusters.
+static_assert(Config::kMostStreamSmall <= kMostOfOneTeam);
 
 Status launch_one(const PendingOp& only, const StreamKernels& with, const cuda::Grid& grid) {
   kernels::StreamArgs args{only.op};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 namespace oh {
 namespace {
@@ -17,10 +18,12 @@ constexpr uint32_t kOfPeers = 2;        // a launch takes 1 / 2 of the GPU's SMs
 uint32_t blocks_for(const LayoutOp& one) {
   // Below, more blocks cost more in synchronization than they gain.
   constexpr uint64_t kOneBlock = 16 * 1024;
-  const uint64_t bytes = one.op->bytes;
+  const StreamOp& op = *one.op;
+  const uint64_t bytes = op.bytes;
   // The receiver of a put has nothing to copy: more blocks would only wait.
-  if (!of_lane(*one.op) || bytes <= kOneBlock || one.expects_put) return 1;
-  const uint64_t most = bytes <= kMostOfOneTeam ? std::min(one.most, kMostOfCluster) : one.most;
+  if (!of_lane(op) || bytes <= kOneBlock || only_waits(op, one.expects_put)) return 1;
+  const bool few = bytes <= kMostOfOneTeam || one.expects_put;
+  const uint64_t most = few ? std::min(one.most, kMostOfCluster) : one.most;
   return static_cast<uint32_t>(std::min((bytes + one.per_block - 1) / one.per_block, most));
 }
 
@@ -58,6 +61,23 @@ Heads count_heads(std::span<const LayoutOp> ops) {
   return heads;
 }
 
+// The most blocks for each head that wants more than one, of which there are `count`, so that they
+// take `left` in all. What some do not want is for the others.
+uint32_t divide(std::span<const LayoutOp> ops, uint32_t left, uint32_t count) {
+  std::vector<uint32_t> wanted;
+  wanted.reserve(count);
+  for (const LayoutOp& one : ops) {
+    if (one.head == &one && one.blocks > 1) wanted.push_back(one.blocks);
+  }
+  std::sort(wanted.begin(), wanted.end());
+  for (const uint32_t blocks : wanted) {
+    if (blocks * count > left) break;
+    left -= blocks;
+    if (--count == 0) return blocks;
+  }
+  return std::max(left / count, 1U);
+}
+
 // Grants blocks to the heads that want more than one. Returns the blocks of a cluster, which is the
 // same for all: several blocks move a message faster in one cluster than in several teams. But
 // where whole clusters for the single blocks would cost the others half of theirs, it is smaller.
@@ -65,14 +85,13 @@ uint32_t grant(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
   const Heads heads = count_heads(ops);
   if (heads.others == 0) return 1;
   const uint32_t share = gpu.processors / (gpu.begins_early ? 2 * kOfPeers : kOfPeers);
-  auto left_by = [&](uint32_t cluster) {
-    return (share - std::min(heads.single * cluster, share)) / heads.others;
-  };
+  auto left_by = [&](uint32_t cluster) { return share - std::min(heads.single * cluster, share); };
+  auto each_by = [&](uint32_t cluster) { return left_by(cluster) / heads.others; };
   uint32_t cluster = gpu.clusters ? std::bit_floor(heads.least) : 1;
-  while (cluster > 1 && (left_by(cluster) < cluster || 2 * left_by(cluster) < left_by(1))) {
+  while (cluster > 1 && (each_by(cluster) < cluster || 2 * each_by(cluster) < each_by(1))) {
     cluster /= 2;
   }
-  const uint32_t most = std::max(left_by(cluster), 1U);
+  const uint32_t most = divide(ops, left_by(cluster), heads.others);
   for (LayoutOp& one : ops) one.blocks = std::min(one.blocks, most);
   return cluster;
 }

@@ -16,6 +16,12 @@ inline bool of_lane(const kernels::StreamOp& op) {
   return op.kind == kernels::StreamKind::kSend || op.kind == kernels::StreamKind::kRecv;
 }
 
+// Whether a receive probably has nothing to copy. If its caller asks for the size, its message may
+// be a short one, which goes by lines.
+inline bool only_waits(const kernels::StreamOp& op, bool expects_put) {
+  return expects_put && op.size_to == 0;
+}
+
 // An operation to divide.
 struct LayoutOp {
   kernels::StreamOp* op;     // lay_out() sets first, teams and lane.follows

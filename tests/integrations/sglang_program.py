@@ -5,7 +5,7 @@
 
 A prefill process serves one decode process, which is killed between its last registration and the
 transfer, and then its successor. The last line is JSON: the file of the engine's library, wrong
-pages of each decode process, and the state and seconds of the transfer to the killed one.
+pages of each decode process, the state of the transfer to the killed one, and the exit codes.
 """
 
 import importlib.machinery
@@ -157,7 +157,6 @@ def prefill(backend, port, connection):
         wait_for_input(senders)
         connection.send("ready")
         hear(connection)  # the killed decode process is gone
-        begin = time.monotonic()
         for number, (sender, own) in enumerate(zip(senders, source, strict=True)):
             sender.init(len(own), number)
             for part in np.array_split(own.astype(np.int32), 3):
@@ -165,7 +164,7 @@ def prefill(backend, port, connection):
         states = until_final(senders)
         for sender in senders:
             sender.clear()
-        connection.send((states, time.monotonic() - begin))
+        connection.send(states)
 
 
 def decode(backend, port, connection):
@@ -199,6 +198,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def left(process):
+    process.join(SECONDS)
+    return process.exitcode
+
+
 def main(backend):
     context = multiprocessing.get_context("spawn")
     port = free_port()
@@ -210,7 +214,7 @@ def main(backend):
         return process, ours
 
     sender, first = begin(prefill)
-    seen = {"library": hear(first), "decodes": []}
+    seen = {"library": hear(first), "decodes": [], "exits": []}
     for number, killed in enumerate((False, True, False)):
         rooms = [DEATH_ROOM] if killed else [ROOMS * number + room for room in range(ROOMS)]
         process, second = begin(decode)
@@ -222,16 +226,16 @@ def main(backend):
             process.kill()
             process.join()
         first.send("go")
-        states, seconds = hear(first)
+        states = hear(first)
         if killed:
-            seen["killed"] = {"states": states, "seconds": round(seconds, 2)}
+            seen["killed"] = states
             continue
         theirs, wrong = hear(second)
         seen["decodes"].append({"sent": states, "received": theirs, "wrong": wrong})
         second.send("end")
-        process.join(SECONDS)
+        seen["exits"].append(left(process))
     first.send(None)
-    sender.join(SECONDS)
+    seen["exits"].append(left(sender))
     print(json.dumps(seen))
 
 

@@ -11,21 +11,20 @@ FAILED, SUCCESS = 0, 4  # KVPoll
 DECODED = {"sent": [SUCCESS] * 8, "received": [SUCCESS] * 8, "wrong": 0}
 
 
-def check(seen):
+def check(seen, library):
+    assert library.is_origin(seen["library"])
     assert seen["decodes"] == [DECODED, DECODED]
-    killed = seen["killed"]
-    assert killed["states"] == [FAILED]
-    assert killed["seconds"] < 30
+    assert seen["killed"] == [FAILED]
+    # NIXL's libraries crash in their destructors, behind the end of Python.
+    assert library.name == "nixl" or seen["exits"] == [0, 0, 0]
 
 
 def test_over_nixl(library):
     seen = programs.run("sglang_program.py", library, 300, "nixl")
-    assert library.is_origin(seen["library"])
-    check(seen)
+    check(seen, library)
 
 
 def test_over_mooncakes_engine():
     library = Library("onehop", kind="mooncake")
     seen = programs.run("sglang_program.py", library, 300, "mooncake")
-    assert library.is_origin(seen["library"])
-    check(seen)
+    check(seen, library)

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "base/config.h"
 #include "unit/support.h"
 
 namespace unit::stream_layout_test {
@@ -30,6 +31,11 @@ class Launch {
   // A receive whose message the peer puts.
   Launch& put(uint64_t bytes, uint32_t lane = 0, uint64_t peer = 0) {
     return add(StreamKind::kRecv, bytes, lane, peer, true);
+  }
+  // The last operation asks for the size.
+  Launch& asks() {
+    ops_.back().size_to = 8;
+    return *this;
   }
   Launch& signal() { return add(StreamKind::kSignal, 1, 0, 0, false); }
   Launch& all(size_t times, uint64_t bytes) {
@@ -100,8 +106,7 @@ TEST(StreamLayout, AMessageHasTheBlocksItGainsFrom) {
 // The kernel of single small messages has no code for several teams (ONEHOP_STREAM_SMALL and
 // ONEHOP_STREAM_BLOCKS at most).
 TEST(StreamLayout, ASingleSmallMessageHasOneTeamOnEveryGpuWithClusters) {
-  constexpr uint64_t kMostOfSmall = 1024 * kKiB;
-  static_assert(kMostOfSmall <= kMostOfOneTeam);
+  constexpr uint64_t kMostOfSmall = Config::kMostStreamSmall;
   for (const uint32_t processors : {1U, 4U, 16U, 31U, 64U, 78U, 114U, 132U, 192U}) {
     for (const bool begins_early : {true, false}) {
       for (uint64_t bytes = 0; bytes <= kMostOfSmall; bytes += 4 * kKiB) {
@@ -176,6 +181,36 @@ TEST(StreamLayout, ManySmallMessagesLeaveTheRestToTheLargeOne) {
   Launch most;
   most.send(64 << 20).all(127, 8);
   EXPECT_EQ(most.lay_out().teams, 128U);
+}
+
+// A receive that asks for the size may get a short message. One cluster reads it fast enough.
+TEST(StreamLayout, AReceiveThatAsksForTheSizeHasOneCluster) {
+  for (const uint64_t bytes : {300 * kKiB, uint64_t{1} << 30}) {
+    Launch alone;
+    alone.put(bytes).asks();
+    const Layout layout = alone.lay_out();
+    EXPECT_EQ(layout.teams, 1U) << bytes;
+    EXPECT_EQ(layout.cluster, 8U) << bytes;
+  }
+  Launch group;
+  group.send(64 << 20).put(64 << 20).asks();
+  group.lay_out();
+  EXPECT_EQ(group.blocks(0), 24U) << "what is left of 33, in clusters";
+  EXPECT_EQ(group.blocks(1), 8U);
+}
+
+TEST(StreamLayout, WhatAMessageDoesNotWantIsForTheOthers) {
+  Launch launch;
+  launch.send(32 * kKiB).send(64 << 20, 1).send(64 << 20, 2);
+  launch.lay_out();
+  EXPECT_EQ(launch.blocks(0), 8U);
+  EXPECT_EQ(launch.blocks(1), 8U);
+  EXPECT_EQ(launch.blocks(2), 8U);
+  Launch two;
+  two.send(32 * kKiB).send(64 << 20, 1);
+  two.lay_out();
+  EXPECT_EQ(two.blocks(0), 8U);
+  EXPECT_EQ(two.blocks(1), 24U);
 }
 
 TEST(StreamLayout, LargeMessagesShareTheBlocks) {
