@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <vector>
 
 namespace oh {
 namespace {
@@ -61,21 +60,20 @@ Heads count_heads(std::span<const LayoutOp> ops) {
   return heads;
 }
 
-// The most blocks for each head that wants more than one, of which there are `count`, so that they
-// take `left` in all. What some do not want is for the others.
-uint32_t divide(std::span<const LayoutOp> ops, uint32_t left, uint32_t count) {
-  std::vector<uint32_t> wanted;
-  wanted.reserve(count);
-  for (const LayoutOp& one : ops) {
-    if (one.head == &one && one.blocks > 1) wanted.push_back(one.blocks);
+// The most blocks for each head that wants more than one, so that they take `left` in all. What
+// some do not want is for the others.
+uint32_t most_for_each(std::span<const LayoutOp> ops, uint32_t left, uint32_t heads) {
+  uint32_t most = left / heads;
+  while (true) {
+    uint32_t rest = left;
+    uint32_t others = 0;  // that want more
+    for (const LayoutOp& one : ops) {
+      if (one.head != &one || one.blocks == 1) continue;
+      one.blocks > most ? ++others : rest -= one.blocks;
+    }
+    if (others == 0 || rest / others == most) return std::max(most, 1U);
+    most = rest / others;
   }
-  std::sort(wanted.begin(), wanted.end());
-  for (const uint32_t blocks : wanted) {
-    if (blocks * count > left) break;
-    left -= blocks;
-    if (--count == 0) return blocks;
-  }
-  return std::max(left / count, 1U);
 }
 
 // Grants blocks to the heads that want more than one. Returns the blocks of a cluster, which is the
@@ -91,7 +89,7 @@ uint32_t grant(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
   while (cluster > 1 && (each_by(cluster) < cluster || 2 * each_by(cluster) < each_by(1))) {
     cluster /= 2;
   }
-  const uint32_t most = divide(ops, left_by(cluster), heads.others);
+  const uint32_t most = most_for_each(ops, left_by(cluster), heads.others);
   for (LayoutOp& one : ops) one.blocks = std::min(one.blocks, most);
   return cluster;
 }

@@ -103,8 +103,7 @@ TEST(StreamLayout, AMessageHasTheBlocksItGainsFrom) {
   }
 }
 
-// The kernel of single small messages has no code for several teams (ONEHOP_STREAM_SMALL and
-// ONEHOP_STREAM_BLOCKS at most).
+// The kernel of single small messages has no code for several teams.
 TEST(StreamLayout, ASingleSmallMessageHasOneTeamOnEveryGpuWithClusters) {
   constexpr uint64_t kMostOfSmall = Config::kMostStreamSmall;
   for (const uint32_t processors : {1U, 4U, 16U, 31U, 64U, 78U, 114U, 132U, 192U}) {
