@@ -109,11 +109,6 @@ struct Teams {
     }
     return values[share_turn];
   }
-  __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    const onehop::detail::Slice slice =
-        onehop::detail::slice_of(bytes, cluster_rank(), cluster_size());
-    part().copy(to + slice.begin, from + slice.begin, slice.size);
-  }
 };
 
 template <bool kAnySize>

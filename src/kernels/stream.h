@@ -65,7 +65,7 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
   switch (op.kind) {
     case StreamKind::kSend: {
       onehop::detail::Sender<A> sender(op.lane, group);
-      if (!sender.take(group, kAnySize ? op.bytes : 0)) return;
+      if (!sender.take_early(group, kAnySize ? op.bytes : 0)) return;
       uint64_t bytes = op.bytes;
       if (op.size_from != 0) {
         bytes = A::load_relaxed(reinterpret_cast<const uint64_t*>(op.size_from));

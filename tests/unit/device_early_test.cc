@@ -81,7 +81,7 @@ TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
     out.start(threads, [&](HostGroup& group, uint32_t op) {
       const oh_lane_handle lane = sides.handle(0, 1 + op);
       Sender<Delayed> sender(lane, group);
-      ASSERT_TRUE(sender.take(group)) << op << ": " << sender.half.fault;
+      ASSERT_TRUE(sender.take_early(group, UINT64_MAX)) << op << ": " << sender.half.fault;
       sender.send(group, sources[op].data(), sources[op].size(), true);
       ASSERT_EQ(sender.give(group), OH_LANE_OK) << op;
     });

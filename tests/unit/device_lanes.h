@@ -201,6 +201,13 @@ class TwoSides {
     ImportEntry& entry = table->entries[i];
     write_import<HostAtomics>(&entry, number, size, reinterpret_cast<uint64_t>(base));
   }
+  // Puts another region in the place of one.
+  void rename_import(int side, uint32_t number, uint32_t other) {
+    ImportTable* table = sides_[side].imports.get();
+    uint64_t i = number & kImportMask;
+    while (table->entries[i].size.high != number) i = (i + 1) & kImportMask;
+    write_import<HostAtomics>(&table->entries[i], other, 0, 0);
+  }
 
  private:
   static constexpr uint64_t kImportShift = 3;

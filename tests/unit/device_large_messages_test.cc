@@ -198,6 +198,77 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoTeams) {
   EXPECT_EQ(sides.memory(0).tx.chunks, 2u);
 }
 
+// Each part of a team looks on its own. A guess makes the look-up of one part find the region,
+// which the table of the others does not have.
+TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoParts) {
+  for (uint32_t finder : {0u, 1u, 2u}) {
+    TwoSides sides({.small_max = 16});
+    const std::vector<uint8_t> source(20000, 9);
+    std::vector<uint8_t> target(source.size());
+    Crew crew({.threads = 3, .parts = 3});
+    Threads threads;
+    start_all(threads, crew, [&](HostGroup& group) {
+      Sender<Delayed> sender(sides.handle(0), group);
+      ASSERT_TRUE(sender.take(group));
+      if (group.rank() == finder) {
+        sender.guess.entry = {{source.size(), kRegion},
+                              {reinterpret_cast<uint64_t>(target.data()), kRegion}};
+      }
+      sender.send(group, source.data(), source.size(), true);
+      EXPECT_EQ(sender.give(group), OH_LANE_OK);
+    });
+    receive_whole(sides.handle(1), target, target.size(), {kRegion, 0});
+    threads.join();
+    EXPECT_EQ(target, source);
+    EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 2));
+    EXPECT_EQ(sides.notice(0).large.put, finder == 0 ? 1u : 0u) << "the leader decides";
+    EXPECT_EQ(sides.notice(0).large.staged, finder == 0 ? 0u : 1u);
+    EXPECT_EQ(sides.memory(0).tx.chunks, finder == 0 ? 0u : (20000 + 63) / 64);
+  }
+}
+
+// Before earlier work of its stream has ended, a send loads the entry of the region that was posted
+// last. The half is held by then, so the region stays mapped.
+TEST(DeviceLargeOrderTest, AGuessOfTheRegionThatWasPostedLast) {
+  struct Case {
+    const char* name;
+    uint32_t last;  // the region of an earlier posting
+    uint64_t size;  // of the region, as the table has it before the send follows
+    bool renamed;   // and then the table has another region in its place
+    uint64_t put;
+  };
+  for (const Case& now :
+       {Case{"right", kRegion, 500, true, 1}, Case{"too small", kRegion, 499, false, 0},
+        Case{"another region", kOtherRegion, 500, false, 1},
+        Case{"another region, and none is mapped now", kOtherRegion, 500, true, 0},
+        Case{"none", 0, 500, false, 1}}) {
+    TwoSides sides({.small_max = 16, .position = 4});
+    const std::vector<uint8_t> source(500, 9);
+    std::vector<uint8_t> target(500);
+    post<HostAtomics>(sides.memory(0).posted, 1, 2, {{now.last, 0}, 500});
+    // At its own place in the table: the region goes to the next one.
+    if (now.last == kOtherRegion) sides.import(0, kOtherRegion, source.data(), source.size());
+    sides.import(0, kRegion, target.data(), now.size);
+    Crew crew(Shape{});
+    crew.follow = [&] {
+      if (now.renamed) sides.rename_import(0, kRegion, kRegion + 16);
+    };
+    Threads threads;
+    threads.start([&] {
+      HostGroup group(crew, 0);
+      Sender<Delayed> sender(sides.handle(0), group);
+      ASSERT_TRUE(sender.take_early(group, source.size()));
+      sender.send(group, source.data(), source.size(), true);
+      EXPECT_EQ(sender.give(group), OH_LANE_OK);
+    });
+    receive_whole(sides.handle(1), target, target.size(), {kRegion, 0});
+    threads.join();
+    EXPECT_EQ(target, source) << now.name;
+    EXPECT_EQ(sides.notice(0).large.put, now.put) << now.name;
+    EXPECT_EQ(sides.notice(0).large.staged, 1 - now.put) << now.name;
+  }
+}
+
 TEST(DeviceLargeOrderTest, CountedAsItGoesWhenItsMemoryIsMappedLater) {
   TwoSides sides({.small_max = 16});
   const Course course{.messages = {{500, 500}, {16, 16}, {600, 700}}, .region = kRegion};

@@ -186,11 +186,12 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
 };
 
 namespace detail {
-// A block of a cluster: the part that moves chunks of a message on its own.
+// A block of a cluster: the part that moves bytes of a message on its own.
 struct BlockOfCluster {
   __device__ uint32_t number() const { return cluster_rank(); }
   __device__ uint32_t parts() const { return cluster_size(); }
   __device__ bool leads() const { return thread_of_block() == 0; }
+  __device__ uint64_t share(uint64_t value) const { return share_by_block(leads(), value); }
   __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
   __device__ void sync() const { __syncthreads(); }
   __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {

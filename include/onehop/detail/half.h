@@ -17,7 +17,7 @@ namespace onehop::detail {
 //       The last three are barriers of the team. follow() returns once earlier work of the stream
 //       has ended; any thread may call it, repeatedly. let_next(): later work of the stream may
 //       start, up to its own follow(); all threads call it. part(): a part of the team that moves
-//       chunks on its own, number() of parts(), with its own leads(), any(), sync() and copy().
+//       bytes on its own: number() of parts(), leads(), share(), any(), sync(), copy().
 template <typename A>
 struct Half {
   const oh_lane_handle* lane;
@@ -46,13 +46,15 @@ struct Half {
   }
 
   // Returns false if the half has failed or another operation holds it. Then do not call give().
-  template <typename G>
-  ONEHOP_PROTOCOL bool take(G& group) {
+  // `meanwhile`: called with the half taken; of a single team, before earlier work has ended.
+  template <typename G, typename Meanwhile>
+  ONEHOP_PROTOCOL bool take(G& group, Meanwhile&& meanwhile) {
     // Teams wait for each other, so none starts before earlier work has ended.
     if (group.teams() > 1) group.follow();
     // Load `through` along with the state. A stale count is smaller or of another epoch: safe.
     const uint64_t known = A::load_relaxed(&half->through);
     const uint64_t state = group.share(group.leads() ? claim(group) : 0);
+    meanwhile();
     group.follow();
     group.let_next();  // this operation already holds its half
     const uint8_t now = epoch_of(state);

@@ -95,23 +95,44 @@ ONEHOP_PROTOCOL uint64_t import_mask(const oh_lane_handle& lane) {
   return (uint64_t{1} << A::load_relaxed(reinterpret_cast<const uint64_t*>(lane.imports))) - 1;
 }
 
+template <typename A>
+ONEHOP_PROTOCOL ImportEntry load_import(const oh_lane_handle& lane, uint64_t place) {
+  const ImportEntry& entry = reinterpret_cast<const ImportTable*>(lane.imports)->entries[place];
+  return {A::load_keyed(&entry.size), A::load_keyed(&entry.base)};
+}
+
+// The local address of `bytes` at a place of the entry's region, or 0 if they do not lie within.
+ONEHOP_PROTOCOL uint64_t address_in(const ImportEntry& entry, const Place& place, uint64_t bytes) {
+  const bool within = place.offset <= entry.size.low && bytes <= entry.size.low - place.offset;
+  return entry.base.high == place.region && within ? entry.base.low + place.offset : 0;
+}
+
 // Returns the local address of `bytes` at a place, or 0 if they are not mapped. May miss an entry
 // that changes or moves concurrently.
 template <typename A>
 ONEHOP_PROTOCOL uint64_t find_import(const oh_lane_handle& lane, uint64_t mask, const Place& place,
                                      uint64_t bytes) {
   if (lane.imports == 0 || place.region == 0) return 0;
-  const ImportTable* table = reinterpret_cast<const ImportTable*>(lane.imports);
   for (uint64_t i = 0; i <= mask && i < kMostLooks; ++i) {
-    const ImportEntry& entry = table->entries[(place.region + i) & mask];
-    const Pair size = A::load_keyed(&entry.size);
-    const Pair base = A::load_keyed(&entry.base);
-    if (size.high == 0) return 0;
-    if (size.high != place.region) continue;
-    const bool within = place.offset <= size.low && bytes <= size.low - place.offset;
-    return base.high == place.region && within ? base.low + place.offset : 0;
+    const ImportEntry entry = load_import<A>(lane, (place.region + i) & mask);
+    if (entry.size.high == 0) return 0;
+    if (entry.size.high == place.region) return address_in(entry, place, bytes);
   }
   return 0;
+}
+
+// What a sender loads before the target of its message is posted: the entry of the region that the
+// peer posted last on this lane.
+struct ImportGuess {
+  uint64_t mask = 0;
+  ImportEntry entry{};
+};
+template <typename A>
+ONEHOP_PROTOCOL ImportGuess guess_import(const oh_lane_handle& lane) {
+  if (lane.imports == 0) return {};
+  const uint64_t mask = import_mask<A>(lane);
+  const Line last = load_line<A>(&mine(lane)->posted[0]);
+  return {mask, load_import<A>(lane, last.words[0] & mask)};
 }
 
 }  // namespace onehop::detail

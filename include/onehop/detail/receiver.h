@@ -25,7 +25,7 @@ struct Receiver {
 
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group) {
-    return half.take(group);
+    return half.take(group, [] {});
   }
 
   // Receives a message and sets `length`. `place`: of the target, if the peer may map it.

@@ -17,6 +17,7 @@ struct Sender {
   uint32_t most;        // bytes of a small message
   uint32_t ending = 0;  // of the current large message; the last team publishes it
   uint64_t bytes = 0;
+  ImportGuess guess;  // of the leaders of parts
 
   template <typename G>
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
@@ -26,7 +27,16 @@ struct Sender {
   template <typename G>
   ONEHOP_PROTOCOL bool take(G& group, uint64_t longest = ~uint64_t{0}) {
     half.looks_up = longest > most;
-    return half.take(group);
+    return half.take(group, [] {});
+  }
+  // For an operation of a stream: loads what a large message is likely to need while earlier work
+  // of the stream may still run.
+  template <typename G>
+  ONEHOP_PROTOCOL bool take_early(G& group, uint64_t longest) {
+    half.looks_up = longest > most;
+    return half.take(group, [&] {
+      if (half.looks_up && group.part().leads()) guess = guess_import<A>(*half.lane);
+    });
   }
 
   // Returns once the thread has read its share of the source; a direct put has also stored it.
@@ -82,26 +92,48 @@ struct Sender {
     ending = 0;
   }
 
+  // Each part of a single team looks for the route itself, and puts its bytes without waiting for
+  // the others. The posting stays until all have voted: the leader ends the message after that.
   template <typename G>
   ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
     Patience<A> patience(half.lane);
-    uint64_t route = group.leads() ? find_route(group, patience) : 0;
-    half.advance(kLargeLines);
-    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (!half.learn(group, &route)) return;
-    if (route == kStaged) {
-      if (group.leads() && group.team() == 0) store_ending(kStaged);
-      return stage(group, from, patience);
+    auto&& part = group.part();
+    uint64_t route = 0;
+    if (group.leads()) {
+      route = find_route(group, patience);
+      if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    } else if (group.teams() == 1 && part.leads()) {
+      Posting posting;
+      route = look_for_route(&posting, patience);
     }
-    if (route == kRefused) {
-      half.fault = OH_LANE_TRUNCATED;
-    } else {
-      put(group, reinterpret_cast<uint8_t*>(route), from);
+    half.advance(kLargeLines);
+    bool is_put = false;
+    if (group.teams() == 1) {
+      const uint64_t to = part.share(route);
+      is_put = to > kRefused;
+      if (is_put) put(group, part, reinterpret_cast<uint8_t*>(to), from);
+      half.all_well = !group.any(!is_put);
+    }
+    if (!half.all_well) {
+      // A part found no address: all go by the leader's route. What the others have put arrives
+      // before the message ends.
+      if (is_put && part.parts() > 1) {
+        part.sync();
+        if (part.leads()) A::fence();
+      }
+      if (!half.learn(group, &route)) return;
+      if (route == kStaged) {
+        if (group.leads() && group.team() == 0) store_ending(kStaged);
+        return stage(group, from, patience);
+      }
+      if (route == kRefused) half.fault = OH_LANE_TRUNCATED;
+      if (route > kRefused && !is_put) put(group, part, reinterpret_cast<uint8_t*>(route), from);
+      group.sync();
+      // Fence before this team leaves: the last team then publishes the ending for all.
+      if (group.teams() > 1 && route > kRefused && group.leads()) A::fence();
     }
     ending = route == kRefused ? kRefused : kPut;
-    if (group.teams() > 1) return;
-    group.sync();
-    if (group.leads()) say_ending();
+    if (group.teams() == 1 && group.leads()) say_ending();
   }
 
   // The leaders call it. Returns the target address, kStaged or kRefused; 0 after a fault. The
@@ -120,35 +152,40 @@ struct Sender {
     // Load the counters while the receiver has not posted yet.
     const uint64_t put_before = A::load_relaxed(&shared->put);
     const uint64_t staged_before = A::load_relaxed(&shared->staged);
-    const uint64_t route = ask_for_route(patience);
+    Posting posting;
+    const uint64_t route = announce(patience) ? look_for_route(&posting, patience) : 0;
     if (group.teams() > 1 && route != 0) {
       A::store_relaxed(&shared->route, route);
       A::store_release(&shared->routed, mark);
     }
     auto& told = notice(*half.lane)->large;
+    if (route == kRefused) half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
     if (route == kStaged) {
       count(&shared->staged, &told.staged, staged_before + 1);
-    } else if (route != 0 && route != kRefused) {
+    } else if (route > kRefused) {
       count(&shared->put, &told.put, put_before + 1);
     }
     return route;
   }
-  ONEHOP_PROTOCOL uint64_t ask_for_route(Patience<A>& patience) {
-    const uint64_t mask = import_mask<A>(*half.lane);
-    if (!half.wait_for_room(kLargeLines, patience)) return 0;
+  ONEHOP_PROTOCOL bool announce(Patience<A>& patience) {
+    if (!half.wait_for_room(kLargeLines, patience)) return false;
     store_line<A>(half.cursor.at(0),
                   {{static_cast<uint32_t>(kAnnounced) << 30, static_cast<uint32_t>(bytes),
                     static_cast<uint32_t>(bytes >> 32)},
                    half.cursor.flag});
-    Posting posting;
-    while (!read_posting<A>(mine(*half.lane)->posted, half.epoch(), half.position, &posting)) {
+    return true;
+  }
+  ONEHOP_PROTOCOL uint64_t look_for_route(Posting* posting, Patience<A>& patience) {
+    const oh_lane_handle& lane = *half.lane;
+    const uint64_t mask = guess.mask != 0 ? guess.mask : import_mask<A>(lane);
+    while (!read_posting<A>(mine(lane)->posted, half.epoch(), half.position, posting)) {
       if (patience.over()) return 0;
     }
-    if (posting.capacity < bytes) {
-      half.warn(OH_LANE_TRUNCATED, bytes, posting.capacity);
-      return kRefused;
-    }
-    const uint64_t to = find_import<A>(*half.lane, mask, posting.place, bytes);
+    if (posting->capacity < bytes) return kRefused;
+    const Place& place = posting->place;
+    const uint64_t to = place.region != 0 && guess.entry.size.high == place.region
+                            ? address_in(guess.entry, place, bytes)
+                            : find_import<A>(lane, mask, place, bytes);
     return to != 0 ? to : uint64_t{kStaged};
   }
   // Counts for this side and for the host. Reading the host's memory would take as long as a
@@ -158,14 +195,12 @@ struct Sender {
     A::store_relaxed(told, now);
   }
 
-  template <typename G>
-  ONEHOP_PROTOCOL void put(G& group, uint8_t* to, const uint8_t* from) {
-    const Slice slice = slice_of(bytes, group.team(), group.teams());
-    group.copy(to + slice.begin, from + slice.begin, slice.size);
-    if (group.teams() == 1) return;
-    group.sync();
-    // Fence before this team leaves: the last team then publishes the ending for all.
-    if (group.leads()) A::fence();
+  template <typename G, typename P>
+  ONEHOP_PROTOCOL void put(const G& group, P& part, uint8_t* to, const uint8_t* from) {
+    const uint32_t parts = part.parts();
+    const Slice slice =
+        slice_of(bytes, group.team() * parts + part.number(), group.teams() * parts);
+    part.copy(to + slice.begin, from + slice.begin, slice.size);
   }
 
   template <typename G>
