@@ -56,6 +56,22 @@ Status launch_in_stream(cuda::Gpu& gpu, cuda::Stream stream, kernels::StreamBatc
   return gpu.kernels().launch_remote(stream, gpu.kernels().stream_batch(), grid, args);
 }
 
+// Precondition: at most kFewBlocks.
+Status launch_few_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
+                            std::span<const kernels::BatchBlock> blocks) {
+  constexpr uint64_t kOfThreadBlock = 16 * 1024;  // bytes
+  kernels::FewBlocksArgs args{
+      .count = static_cast<uint32_t>(blocks.size()), .each = 1, .blocks = {}};
+  uint64_t longest = 0;
+  for (const kernels::BatchBlock& block : blocks) longest = std::max(longest, block.size);
+  std::ranges::copy(blocks, args.blocks);
+  const uint64_t useful = (longest + kOfThreadBlock - 1) / kOfThreadBlock;
+  args.each =
+      static_cast<uint32_t>(std::clamp<uint64_t>(useful, 1, kernels::kBatchGrid / args.count));
+  const cuda::Grid grid{.blocks = args.count * args.each, .threads = kernels::kBatchThreads};
+  return gpu.kernels().launch_remote(stream, gpu.kernels().stream_few_blocks(), grid, &args);
+}
+
 }  // namespace
 
 Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args) {
@@ -65,13 +81,10 @@ Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args
 
 Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
                       std::span<const kernels::BatchBlock> blocks) {
+  if (blocks.size() <= kernels::kFewBlocks) return launch_few_in_stream(gpu, stream, blocks);
   auto args = std::make_unique_for_overwrite<kernels::StreamBatchArgs>();
   size_t count = 0;
   for (const kernels::BatchBlock& block : blocks) {
-    if (block.size > kLongestForKernel) {
-      OH_RETURN_IF_ERROR(gpu.copy(stream, block.to, block.from, block.size, nullptr, 0, 0));
-      continue;
-    }
     args->blocks[count++] = block;
     if (count < kernels::kStreamBatchBlocks) continue;
     OH_RETURN_IF_ERROR(launch_in_stream(gpu, stream, args.get(), count));

@@ -34,6 +34,7 @@ Status EndpointDevice::open(const Config& config, std::shared_ptr<Node> node,
   Status kernels = gpu_->kernels().load(
       kernel_image(), {.batch = batches ? kernels::kBatchKernel : nullptr,
                        .stream_batch = batches ? kernels::kStreamBatchKernel : nullptr,
+                       .stream_few_blocks = batches ? kernels::kStreamFewBlocksKernel : nullptr,
                        .worker = worker ? kernels::kWorkerKernel : nullptr});
   if (!kernels.ok()) {
     OH_LOG(kInfo, "batches between devices go block by block: %s", kernels.text().c_str());

@@ -8,7 +8,13 @@ namespace {
 
 using onehop::detail::DeviceAtomics;
 
-// The bytes of the calling block are visible everywhere when its first thread returns.
+// The bytes of the calling thread block are visible everywhere when its first thread returns.
+__device__ void end_copies() {
+  __syncthreads();
+  if (threadIdx.x == 0) DeviceAtomics::fence();
+}
+
+// Ends with end_copies().
 template <typename Args>
 __device__ void copy_shares(const Args& args) {
   const unsigned worker = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
@@ -19,8 +25,7 @@ __device__ void copy_shares(const Args& args) {
                                     reinterpret_cast<const uint8_t*>(from), size);
     });
   }
-  __syncthreads();
-  if (threadIdx.x == 0) DeviceAtomics::fence();
+  end_copies();
 }
 
 }  // namespace
@@ -38,4 +43,14 @@ extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
 extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
     onehop_stream_batch(const __grid_constant__ oh::kernels::StreamBatchArgs args) {
   copy_shares(args);
+}
+
+extern "C" __global__ void __launch_bounds__(oh::kernels::kBatchThreads)
+    onehop_stream_few_blocks(const __grid_constant__ oh::kernels::FewBlocksArgs args) {
+  const oh::kernels::BatchBlock& block = args.blocks[blockIdx.x / args.each];
+  const unsigned at = blockIdx.x % args.each * blockDim.x + threadIdx.x;
+  onehop::detail::copy_together(oh::kernels::ThreadLanes{at, args.each * blockDim.x},
+                                reinterpret_cast<uint8_t*>(block.to),
+                                reinterpret_cast<const uint8_t*>(block.from), block.size);
+  end_copies();
 }

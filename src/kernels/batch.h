@@ -59,6 +59,16 @@ struct StreamBatchArgs {
 };
 static_assert(sizeof(StreamBatchArgs) <= 32764, "a launch takes so many bytes");
 
+// A few blocks, the thread blocks divided equally among them: a launch costs the host less than
+// with 32 KB of arguments.
+inline constexpr char kStreamFewBlocksKernel[] = "onehop_stream_few_blocks";
+inline constexpr uint32_t kFewBlocks = 8;
+struct FewBlocksArgs {
+  uint32_t count;
+  uint32_t each;  // thread blocks of a block
+  BatchBlock blocks[kFewBlocks];
+};
+
 // Calls copy(to, from, size) for each piece of the worker's share.
 template <typename Args, typename Copy>
 ONEHOP_BOTH void walk_share(const Args& args, uint32_t worker, const Copy& copy) {

@@ -34,12 +34,13 @@ Blocks many_blocks(size_t count) {
 
 class GpuStreamBatches : public ::testing::TestWithParam<LinkKind> {};
 
-// More blocks than one kernel takes, in both directions, directly and in a graph whose arrays are
-// gone when it is launched; the bytes in between stay unchanged.
-TEST_P(GpuStreamBatches, PutsAndGetsManyBlocksAlsoInGraphs) {
-  run_streams(GetParam(), [](Side& side, StreamSide& here) {
-    const size_t count = stream_path(side.kind()) == OH_PATH_PROXY ? 140 : 2300;
-    const size_t space = count * kStep;
+// In both directions, directly and in a graph whose arrays are gone when it is launched; the bytes
+// in between stay unchanged. The buffers have `space_of_one` bytes for each block.
+template <typename BlocksOf>
+void put_and_get(const LinkKind& kind, const BlocksOf& blocks_of, size_t space_of_one) {
+  run_streams(kind, [&](Side& side, StreamSide& here) {
+    const Blocks blocks = blocks_of(side);
+    const size_t space = blocks.offsets.size() * space_of_one;
     Buffer out = side.buffer(space);
     Buffer in = side.buffer(space);
     Buffer got = side.buffer(space);
@@ -47,7 +48,6 @@ TEST_P(GpuStreamBatches, PutsAndGetsManyBlocksAlsoInGraphs) {
     side.tell(region.descriptor());
     onehop::RemoteRegion remote = side.peer().attach(side.hear());
     onehop::OnStream stream = side.peer().on(here.stream());
-    const Blocks blocks = many_blocks(count);
     auto exchange = [&] {
       const Blocks passing = blocks;
       stream.put_batch(remote, passing.batch(out));
@@ -74,6 +74,30 @@ TEST_P(GpuStreamBatches, PutsAndGetsManyBlocksAlsoInGraphs) {
     destroy_graph(graph);
     here.end();
   });
+}
+
+// More blocks than one kernel takes.
+TEST_P(GpuStreamBatches, PutsAndGetsManyBlocksAlsoInGraphs) {
+  auto blocks_of = [](Side& side) {
+    return many_blocks(stream_path(side.kind()) == OH_PATH_PROXY ? 140 : 2300);
+  };
+  put_and_get(GetParam(), blocks_of, kStep);
+}
+
+// Up to as many as the kernel for few blocks takes, and one more; the longest are for several of
+// its thread blocks.
+TEST_P(GpuStreamBatches, PutsAndGetsAFewBlocksAlsoInGraphs) {
+  constexpr size_t kSpace = 40'000;
+  for (size_t count : {2, 10, 12}) {  // one of four is empty
+    auto blocks_of = [&](Side&) {
+      Blocks blocks;
+      for (size_t i = 0; i < count; ++i) {
+        blocks.add(i * kSpace + i % 3, i % 4 == 3 ? 0 : i % 2 == 0 ? kSpace - 7 : 1 + i);
+      }
+      return blocks;
+    };
+    put_and_get(GetParam(), blocks_of, kSpace);
+  }
 }
 
 TEST_P(GpuStreamBatches, ScattersAndGathers) {

@@ -58,6 +58,18 @@ Code run_in_stream(ContextState& context, const void* argument) {
   return run_shares(context, *args) ? kSuccess : kIllegalAddress;
 }
 
+Code run_few(ContextState& context, const void* argument) {
+  const auto* args = static_cast<const kernels::FewBlocksArgs*>(argument);
+  if (args->count == 0 || args->count > kernels::kFewBlocks || args->each == 0)
+    return kLaunchFailed;
+  bool good = true;
+  for (uint32_t i = 0; i < args->count; ++i) {
+    const kernels::BatchBlock& block = args->blocks[i];
+    good = good && copy_mapped(context, block.to, block.from, block.size);
+  }
+  return good ? kSuccess : kIllegalAddress;
+}
+
 Code run(ContextState& context, const void* argument) {
   kernels::BatchArgs args;
   memcpy(&args, argument, sizeof(args));
@@ -82,5 +94,7 @@ Code run(ContextState& context, const void* argument) {
 const Kernel kBatch = {kernels::kBatchKernel, sizeof(kernels::BatchArgs), true, run};
 const Kernel kStreamBatch = {kernels::kStreamBatchKernel, sizeof(kernels::StreamBatchArgs), true,
                              run_in_stream};
+const Kernel kStreamFewBlocks = {kernels::kStreamFewBlocksKernel, sizeof(kernels::FewBlocksArgs),
+                                 true, run_few};
 
 }  // namespace oh::cuda::fake

@@ -26,6 +26,7 @@ struct Kernel {
 extern const Kernel kAtomic;
 extern const Kernel kBatch;
 extern const Kernel kStreamBatch;
+extern const Kernel kStreamFewBlocks;
 extern const Kernel kWorker;
 extern const Kernel kSpin;
 extern const Kernel kStream;

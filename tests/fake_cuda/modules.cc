@@ -16,9 +16,9 @@ namespace {
 constexpr unsigned kMostThreads = 1024;  // per block
 constexpr size_t kMostBytes = 32764;     // per kernel argument, as on devices
 constexpr int kFirstWithClusters = 90;   // code that waits for clusters and earlier kernels
-const Kernel* const kKernels[] = {&kBatch,  &kStreamBatch, &kWorker,    &kSpin,
-                                  &kStream, &kStreamLarge, &kStreamFew, &kStreamMany,
-                                  &kLanes,  &kProxy,       &kAtomic};
+const Kernel* const kKernels[] = {&kBatch, &kStreamBatch, &kStreamFewBlocks, &kWorker,
+                                  &kSpin,  &kStream,      &kStreamLarge,     &kStreamFew,
+                                  &kLanes, &kStreamMany,  &kProxy,           &kAtomic};
 
 // Returns the kernel of a loaded function. May release the lock.
 Code load(Call& call, Function function, const Kernel** out) {

@@ -340,8 +340,11 @@ def test_a_batch_is_counted_behind_its_bytes_and_the_word_behind_all(
     assert not [access for access in order[:-4] if STRONG.search(access)]
 
 
-def test_a_batch_of_a_stream_ends_with_its_bytes_visible(batches: dict[str, list[str]]) -> None:
-    order = batches["onehop_stream_batch"]
+@pytest.mark.parametrize("kernel", ["onehop_stream_batch", "onehop_stream_few_blocks"])
+def test_a_batch_of_a_stream_ends_with_its_bytes_visible(
+    batches: dict[str, list[str]], kernel: str
+) -> None:
+    order = batches[kernel]
     assert order[-1] == FENCE
     assert not [access for access in order[:-1] if STRONG.search(access)]
 

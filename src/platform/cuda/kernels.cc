@@ -10,7 +10,10 @@ namespace oh::cuda {
 
 Status Kernels::load(ByteView image, const Names& names) {
   const std::pair<const char*, std::atomic<Function>*> wanted[] = {
-      {names.batch, &batch_}, {names.stream_batch, &stream_batch_}, {names.worker, &worker_}};
+      {names.batch, &batch_},
+      {names.stream_batch, &stream_batch_},
+      {names.stream_few_blocks, &stream_few_blocks_},
+      {names.worker, &worker_}};
   auto missing = [&] {
     return std::ranges::any_of(wanted, [](const auto& each) {
       return each.first && !each.second->load(std::memory_order_acquire);

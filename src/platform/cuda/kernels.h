@@ -36,6 +36,7 @@ class Kernels {
   struct Names {
     const char* batch = nullptr;
     const char* stream_batch = nullptr;
+    const char* stream_few_blocks = nullptr;
     const char* worker = nullptr;
   };
   // Loads kernels. The driver may wait for running kernels meanwhile, so load before the kernels
@@ -44,6 +45,7 @@ class Kernels {
   // Null if the kernel was not loaded.
   Function batch() const { return batch_.load(std::memory_order_acquire); }
   Function stream_batch() const { return stream_batch_.load(std::memory_order_acquire); }
+  Function stream_few_blocks() const { return stream_few_blocks_.load(std::memory_order_acquire); }
   Function worker() const { return worker_.load(std::memory_order_acquire); }
   // Loads any kernel of the image. Valid as long as the Gpu.
   oh::Result<Function> find(ByteView image, const char* name);
@@ -72,6 +74,7 @@ class Kernels {
   // Release store after loading; pairs with the acquire of the accessors.
   std::atomic<Function> batch_{nullptr};
   std::atomic<Function> stream_batch_{nullptr};
+  std::atomic<Function> stream_few_blocks_{nullptr};
   std::atomic<Function> worker_{nullptr};
 };
 
