@@ -56,14 +56,12 @@ Status launch_in_stream(cuda::Gpu& gpu, cuda::Stream stream, kernels::StreamBatc
   return gpu.kernels().launch_remote(stream, gpu.kernels().stream_batch(), grid, args);
 }
 
-// Precondition: at most kFewBlocks.
+// Precondition: 1 to kFewBlocks.
 Status launch_few_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
-                            std::span<const kernels::BatchBlock> blocks) {
+                            std::span<const kernels::BatchBlock> blocks, uint64_t longest) {
   constexpr uint64_t kOfThreadBlock = 16 * 1024;  // bytes
   kernels::FewBlocksArgs args{
       .count = static_cast<uint32_t>(blocks.size()), .each = 1, .blocks = {}};
-  uint64_t longest = 0;
-  for (const kernels::BatchBlock& block : blocks) longest = std::max(longest, block.size);
   std::ranges::copy(blocks, args.blocks);
   const uint64_t useful = (longest + kOfThreadBlock - 1) / kOfThreadBlock;
   args.each =
@@ -81,7 +79,16 @@ Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args
 
 Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
                       std::span<const kernels::BatchBlock> blocks) {
-  if (blocks.size() <= kernels::kFewBlocks) return launch_few_in_stream(gpu, stream, blocks);
+  uint64_t longest = 0;
+  uint64_t total = 0;
+  for (const kernels::BatchBlock& block : blocks) {
+    longest = std::max(longest, block.size);
+    total += block.size;
+  }
+  // Each of a few blocks gets the same number of thread blocks, which suits no very different ones.
+  if (blocks.size() <= kernels::kFewBlocks && blocks.size() * longest <= 2 * total) {
+    return launch_few_in_stream(gpu, stream, blocks, longest);
+  }
   auto args = std::make_unique_for_overwrite<kernels::StreamBatchArgs>();
   size_t count = 0;
   for (const kernels::BatchBlock& block : blocks) {

@@ -27,8 +27,8 @@ inline constexpr uint64_t kLongestBesideHost = 512 * 1024;
 
 // Enqueues the kernel.
 Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args);
-// Enqueues copies of the blocks on a stream, which may be captured: by a kernel for few blocks, or
-// one for many.
+// Enqueues copies of one block or more, each of at most kLongestForKernel bytes, on a stream, which
+// may be captured: by a kernel for few blocks of similar length, or by one for many.
 Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
                       std::span<const kernels::BatchBlock> blocks);
 

@@ -59,8 +59,8 @@ struct StreamBatchArgs {
 };
 static_assert(sizeof(StreamBatchArgs) <= 32764, "a launch takes so many bytes");
 
-// A few blocks, the thread blocks divided equally among them: a launch costs the host less than
-// with 32 KB of arguments.
+// A few blocks, without shares: the thread blocks are divided equally among them. A launch has 200
+// bytes of arguments instead of 32 KB.
 inline constexpr char kStreamFewBlocksKernel[] = "onehop_stream_few_blocks";
 inline constexpr uint32_t kFewBlocks = 8;
 struct FewBlocksArgs {

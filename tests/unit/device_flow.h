@@ -101,8 +101,9 @@ class Flow {
     for (uint64_t k = 0; k < course_.messages.size(); k += course_.per_take) {
       if (joint) fill(group, k), group.launch_ends();
       Sender<A> sender(tx_, group);
-      ASSERT_TRUE(sender.take_early(group, UINT64_MAX))
-          << "message " << k << ": " << sender.half.fault;
+      // In turns as a kernel of the user does, and as an operation of a stream.
+      const bool taken = k % 2 == 0 ? sender.take(group) : sender.take_early(group, UINT64_MAX);
+      ASSERT_TRUE(taken) << "message " << k << ": " << sender.half.fault;
       uint32_t fault = OH_LANE_OK;
       for (uint64_t i = k; i < k + course_.per_take && i < course_.messages.size(); ++i) {
         if (!joint) fill(group, i);

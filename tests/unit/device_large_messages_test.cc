@@ -205,10 +205,11 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoParts) {
     TwoSides sides({.small_max = 16});
     const std::vector<uint8_t> source(20000, 9);
     std::vector<uint8_t> target(source.size());
+    const oh_lane_handle lane = sides.handle(0);
     Crew crew({.threads = 3, .parts = 3});
     Threads threads;
     start_all(threads, crew, [&](HostGroup& group) {
-      Sender<Delayed> sender(sides.handle(0), group);
+      Sender<Delayed> sender(lane, group);
       ASSERT_TRUE(sender.take(group));
       if (group.rank() == finder) {
         sender.guess.entry = {{source.size(), kRegion},
@@ -217,7 +218,8 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoParts) {
       sender.send(group, source.data(), source.size(), true);
       EXPECT_EQ(sender.give(group), OH_LANE_OK);
     });
-    receive_whole(sides.handle(1), target, target.size(), {kRegion, 0});
+    const oh_lane_handle theirs = sides.handle(1);
+    receive_whole(theirs, target, target.size(), {kRegion, 0});
     threads.join();
     EXPECT_EQ(target, source);
     EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 2));
@@ -249,6 +251,7 @@ TEST(DeviceLargeOrderTest, AGuessOfTheRegionThatWasPostedLast) {
     // At its own place in the table: the region goes to the next one.
     if (now.last == kOtherRegion) sides.import(0, kOtherRegion, source.data(), source.size());
     sides.import(0, kRegion, target.data(), now.size);
+    const oh_lane_handle lane = sides.handle(0);
     Crew crew(Shape{});
     crew.follow = [&] {
       if (now.renamed) sides.rename_import(0, kRegion, kRegion + 16);
@@ -256,12 +259,13 @@ TEST(DeviceLargeOrderTest, AGuessOfTheRegionThatWasPostedLast) {
     Threads threads;
     threads.start([&] {
       HostGroup group(crew, 0);
-      Sender<Delayed> sender(sides.handle(0), group);
+      Sender<Delayed> sender(lane, group);
       ASSERT_TRUE(sender.take_early(group, source.size()));
       sender.send(group, source.data(), source.size(), true);
       EXPECT_EQ(sender.give(group), OH_LANE_OK);
     });
-    receive_whole(sides.handle(1), target, target.size(), {kRegion, 0});
+    const oh_lane_handle theirs = sides.handle(1);
+    receive_whole(theirs, target, target.size(), {kRegion, 0});
     threads.join();
     EXPECT_EQ(target, source) << now.name;
     EXPECT_EQ(sides.notice(0).large.put, now.put) << now.name;

@@ -29,7 +29,7 @@ struct Half {
   uint32_t chunks_used = 0;  // of the staged ring, since the half was taken
   uint32_t fault = OH_LANE_OK;
   bool all_know = false;  // the team knows that the half is broken: no thread votes again
-  bool all_well = false;  // no thread of the team is broken, and none has waited since
+  bool all_well = false;  // no thread of the team is broken, and none has got a fault since
   bool fenced = false;    // the thread that gives the half back has fenced the puts
   bool looks_up = true;   // the operation may read the table of imports
   Cursor cursor;          // `position` in the ring
@@ -46,7 +46,7 @@ struct Half {
   }
 
   // Returns false if the half has failed or another operation holds it. Then do not call give().
-  // `meanwhile`: called with the half taken; of a single team, before earlier work has ended.
+  // `meanwhile`: called behind the attempt; of a single team, before earlier work has ended.
   template <typename G, typename Meanwhile>
   ONEHOP_PROTOCOL bool take(G& group, Meanwhile&& meanwhile) {
     // Teams wait for each other, so none starts before earlier work has ended.
@@ -114,7 +114,7 @@ struct Half {
     return true;
   }
   // Broadcasts the leader's value to the team with one barrier. Precondition: no other thread has
-  // waited since the last vote. Returns false if the half is broken.
+  // got a fault since the last vote. Returns false if the half is broken.
   template <typename G>
   ONEHOP_PROTOCOL bool learn(G& group, uint64_t* found) {
     constexpr uint32_t kFault = 56;  // no address is as large

@@ -9,8 +9,8 @@
 // Both lines hold the position of the message, so that a posting of another message is not mistaken
 // for it.
 //
-// Threading: one thread of the receiver posts, one of the sender reads. One thread at a time
-// changes a table, while others read it.
+// Threading: one thread of the receiver posts, one of each part of the sender reads. One thread at
+// a time changes a table, while others read it.
 #pragma once
 
 #include "onehop/detail/lane.h"

@@ -116,7 +116,7 @@ struct Sender {
     }
     if (!half.all_well) {
       // A part found no address: all go by the leader's route. What the others have put arrives
-      // before the message ends.
+      // before the message ends or the half is given back. (A part alone has not put.)
       if (is_put && part.parts() > 1) {
         part.sync();
         if (part.leads()) A::fence();
@@ -183,9 +183,9 @@ struct Sender {
     }
     if (posting->capacity < bytes) return kRefused;
     const Place& place = posting->place;
-    const uint64_t to = place.region != 0 && guess.entry.size.high == place.region
-                            ? address_in(guess.entry, place, bytes)
-                            : find_import<A>(lane, mask, place, bytes);
+    uint64_t to = 0;
+    if (guess.entry.size.high == place.region) to = address_in(guess.entry, place, bytes);
+    if (to == 0) to = find_import<A>(lane, mask, place, bytes);
     return to != 0 ? to : uint64_t{kStaged};
   }
   // Counts for this side and for the host. Reading the host's memory would take as long as a

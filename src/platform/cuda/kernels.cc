@@ -11,8 +11,8 @@ namespace oh::cuda {
 Status Kernels::load(ByteView image, const Names& names) {
   const std::pair<const char*, std::atomic<Function>*> wanted[] = {
       {names.batch, &batch_},
-      {names.stream_batch, &stream_batch_},
       {names.stream_few_blocks, &stream_few_blocks_},
+      {names.stream_batch, &stream_batch_},  // after the other: callers look at this one alone
       {names.worker, &worker_}};
   auto missing = [&] {
     return std::ranges::any_of(wanted, [](const auto& each) {
