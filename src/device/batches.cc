@@ -79,15 +79,16 @@ Status launch_batch(cuda::Gpu& gpu, cuda::Stream stream, kernels::BatchArgs args
 
 Status copy_in_stream(cuda::Gpu& gpu, cuda::Stream stream,
                       std::span<const kernels::BatchBlock> blocks) {
-  uint64_t longest = 0;
-  uint64_t total = 0;
-  for (const kernels::BatchBlock& block : blocks) {
-    longest = std::max(longest, block.size);
-    total += block.size;
-  }
-  // Each of a few blocks gets the same number of thread blocks, which suits no very different ones.
-  if (blocks.size() <= kernels::kFewBlocks && blocks.size() * longest <= 2 * total) {
-    return launch_few_in_stream(gpu, stream, blocks, longest);
+  if (blocks.size() <= kernels::kFewBlocks) {
+    uint64_t longest = 0;
+    uint64_t total = 0;
+    for (const kernels::BatchBlock& block : blocks) {
+      longest = std::max(longest, block.size);
+      total += block.size;
+    }
+    // All blocks get equal numbers of thread blocks: only if they have similar lengths.
+    const bool similar = blocks.size() * longest <= 2 * total;
+    if (similar) return launch_few_in_stream(gpu, stream, blocks, longest);
   }
   auto args = std::make_unique_for_overwrite<kernels::StreamBatchArgs>();
   size_t count = 0;
