@@ -152,7 +152,7 @@ __device__ __forceinline__ void run_those_of(const Args& args) {
 #define ONEHOP_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 
 // One operation: a signal, a wait, or a message whose buffer has at most the lane's small size.
-ONEHOP_KERNEL(oh::kernels::kStreamThreads)
+ONEHOP_KERNEL(oh::kernels::kStreamSmallThreads)
 onehop_stream(const __grid_constant__ oh::kernels::StreamArgs args) { run_one<false>(args); }
 
 // One operation on a large message. At most 96 registers, as if a block had more threads than it

@@ -22,6 +22,7 @@ inline constexpr char kStreamFewKernel[] = "onehop_stream_few";
 inline constexpr char kStreamManyKernel[] = "onehop_stream_many";
 inline constexpr char kLanesKernel[] = "onehop_lanes";
 inline constexpr unsigned kStreamThreads = 512;
+inline constexpr unsigned kStreamSmallThreads = 704;  // of onehop_stream
 inline constexpr unsigned kLanesThreads = 512;
 inline constexpr uint32_t kFew = 8;
 inline constexpr uint32_t kMany = 128;  // 24 KiB of arguments; a launch takes at most 32,764 bytes

@@ -11,11 +11,8 @@
 namespace oh {
 
 using kernels::StreamKind;
-using kernels::StreamOp;
 
 namespace {
-
-constexpr uint64_t kBlockBytes = 6 * 1024;  // of a message: one line a thread
 
 // Whether the message may be one that does not go by lines.
 bool is_large(const PendingOp& one) {
@@ -31,29 +28,13 @@ Layout divide(std::vector<PendingOp>& run, const cuda::Gpu& gpu, const StreamKer
     ops.push_back({.op = &one.op,
                    .peer = one.peer.get(),
                    .expects_put = one.expects_put,
+                   .large = is_large(one),
                    .most = static_cast<uint32_t>(config.stream_blocks),
                    .per_block = static_cast<uint64_t>(config.stream_share)});
   }
   return lay_out(ops, {.processors = static_cast<uint32_t>(gpu.facts().processors),
                        .clusters = with.clusters,
                        .begins_early = with.clusters && gpu.kernels().begins_early()});
-}
-
-// One thread for each line, up to a block: fewer threads poll the ring, and they begin sooner.
-uint32_t threads_for(const PendingOp& one) {
-  constexpr uint64_t kWarpBytes = 384;
-  constexpr uint32_t kToWait = 96;  // a block of another message has room beside them
-  const StreamOp& op = one.op;
-  if (!of_lane(op)) return 32;
-  if (only_waits(op, one.expects_put)) return kToWait;
-  if (op.bytes > kBlockBytes) return kernels::kStreamThreads;
-  return static_cast<uint32_t>(std::max<uint64_t>(1, (op.bytes + kWarpBytes - 1) / kWarpBytes)) *
-         32;
-}
-uint32_t threads_for(const std::vector<PendingOp>& run) {
-  uint32_t most = 0;
-  for (const PendingOp& one : run) most = std::max(most, threads_for(one));
-  return most;
 }
 
 cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout,
@@ -63,7 +44,7 @@ cuda::Grid grid_of(const std::vector<PendingOp>& run, const Layout& layout,
   const bool signals = std::any_of(run.begin(), run.end(), [](const PendingOp& one) {
     return one.op.kind == StreamKind::kSignal;
   });
-  return {layout.teams * layout.cluster, threads_for(run), layout.cluster,
+  return {layout.teams * layout.cluster, layout.threads, layout.cluster,
           /*early=*/with.clusters && !signals};
 }
 

@@ -9,21 +9,26 @@ namespace {
 
 using kernels::StreamKind;
 using kernels::StreamOp;
+using onehop::detail::kRowBytes;
+using onehop::detail::kRowLines;
 
 constexpr uint32_t kMostOfCluster = 8;  // blocks that every GPU with clusters has
 constexpr uint32_t kOfPeers = 2;        // a launch takes 1 / 2 of the GPU's SMs
 
-// Blocks that a message gains from.
-uint32_t blocks_for(const LayoutOp& one) {
-  // Below, more blocks cost more in synchronization than they gain.
+constexpr uint64_t divided(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
+
+// Blocks that a message gains from. `alone`: a cluster of the launch is for this message alone.
+uint32_t blocks_for(const LayoutOp& one, bool alone) {
+  // Below, more blocks cost more in synchronization than they gain, but for a send that is alone.
   constexpr uint64_t kOneBlock = 16 * 1024;
   const StreamOp& op = *one.op;
   const uint64_t bytes = op.bytes;
   // The receiver of a put has nothing to copy: more blocks would only wait.
-  if (!of_lane(op) || bytes <= kOneBlock || only_waits(op, one.expects_put)) return 1;
+  if (!of_lane(op) || only_waits(op, one.expects_put)) return 1;
+  if (bytes <= kOneBlock && !(alone && op.kind == StreamKind::kSend)) return 1;
   const bool few = bytes <= kMostOfOneTeam || one.expects_put;
   const uint64_t most = few ? std::min(one.most, kMostOfCluster) : one.most;
-  return static_cast<uint32_t>(std::min((bytes + one.per_block - 1) / one.per_block, most));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(divided(bytes, one.per_block), 1, most));
 }
 
 // The first operation on the same half of a lane. Operations of no lane are apart.
@@ -37,10 +42,11 @@ LayoutOp* head_of(std::span<LayoutOp> ops, LayoutOp& one) {
 }
 
 // Sets the heads, and what the operations of each want together.
-void join_heads(std::span<LayoutOp> ops) {
+void join_heads(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
+  const bool alone = ops.size() == 1 && gpu.clusters;
   for (LayoutOp& one : ops) {
     one.head = head_of(ops, one);
-    one.head->blocks = std::max(one.head->blocks, blocks_for(one));
+    one.head->blocks = std::max(one.head->blocks, blocks_for(one, alone));
   }
 }
 
@@ -112,10 +118,33 @@ void place(std::span<LayoutOp> ops, const LayoutOp& head, Layout* layout) {
   layout->teams += teams;
 }
 
+// Threads that the operation wants of each of its blocks. Fewer threads begin sooner and poll less,
+// but in several blocks a thread's third line takes longer than more threads take to begin.
+uint32_t threads_for(const LayoutOp& one, const Layout& layout, bool alone) {
+  constexpr uint32_t kToWait = 96;      // a block of another message has room beside them
+  constexpr uint32_t kOfSeveral = 352;  // threads of each of several blocks
+  const StreamOp& op = *one.op;
+  if (!of_lane(op)) return kRowLines;
+  if (only_waits(op, one.expects_put)) return kToWait;
+  const uint64_t blocks = alone ? layout.teams * layout.cluster : 1;
+  const uint64_t rows = std::max<uint64_t>(1, divided(op.bytes, kRowBytes * blocks));
+  if (!alone) {
+    return static_cast<uint32_t>(std::min<uint64_t>(rows * kRowLines, kernels::kStreamThreads));
+  }
+  if (one.large) {
+    const bool one_cluster = layout.teams == 1 && blocks > 1;
+    return op.kind == StreamKind::kSend && one_cluster ? kOfSeveral : kernels::kStreamThreads;
+  }
+  const uint64_t most = (blocks == 1 ? kernels::kStreamSmallThreads : kOfSeveral) / kRowLines;
+  const uint64_t lines = divided(rows, most);  // of a thread
+  if (blocks > 1 && lines > 2) return kernels::kStreamThreads;
+  return static_cast<uint32_t>(divided(rows, lines)) * kRowLines;
+}
+
 }  // namespace
 
 Layout lay_out(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
-  join_heads(ops);
+  join_heads(ops, gpu);
   Layout layout;
   layout.cluster = grant(ops, gpu);
   // The GPU begins the first blocks first: receives that wait cannot take the room of the sends.
@@ -123,6 +152,9 @@ Layout lay_out(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
     for (LayoutOp& one : ops) {
       if (one.head == &one && waits_for_peer(*one.op) == waits) place(ops, one, &layout);
     }
+  }
+  for (const LayoutOp& one : ops) {
+    layout.threads = std::max(layout.threads, threads_for(one, layout, ops.size() == 1));
   }
   return layout;
 }

@@ -27,6 +27,7 @@ struct LayoutOp {
   kernels::StreamOp* op;     // lay_out() sets first, teams and lane.follows
   const void* peer;          // operations of one peer, kind and lane are on the same half of a lane
   bool expects_put = false;  // a receive whose message the peer will probably put
+  bool large = false;        // its message may be one that does not go by lines
   uint32_t most = 1;         // blocks of a message (ONEHOP_STREAM_BLOCKS)
   uint64_t per_block = 1;    // bytes of a message, at least (ONEHOP_STREAM_SHARE)
   LayoutOp* head = nullptr;  // for lay_out(): the first operation on the same half, or itself
@@ -43,10 +44,11 @@ struct LayoutGpu {
 // other operation.
 inline constexpr uint64_t kMostOfOneTeam = 4 * 1024 * 1024;
 
-// A grid of teams, each a cluster of `cluster` blocks.
+// A grid of teams, each a cluster of `cluster` blocks of `threads` threads.
 struct Layout {
   uint32_t teams = 0;
   uint32_t cluster = 1;
+  uint32_t threads = 0;
 };
 
 // Operations on one half of a lane share their teams and follow each other.

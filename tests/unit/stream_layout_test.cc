@@ -49,8 +49,9 @@ class Launch {
       given.push_back({.op = &ops_[i],
                        .peer = &peers_[peer_[i]],
                        .expects_put = put_[i],
+                       .large = ops_[i].bytes > kSmall,
                        .most = 32,
-                       .per_block = 4 * kKiB});
+                       .per_block = 2 * kKiB});
     }
     const Layout layout = oh::lay_out(given, gpu);
     cluster_ = layout.cluster;
@@ -83,11 +84,21 @@ class Launch {
 TEST(StreamLayout, AMessageHasTheBlocksItGainsFrom) {
   struct {
     uint64_t bytes;
-    uint32_t teams, cluster;
+    uint32_t teams, of_send, of_receive;  // clusters
   } const cases[] = {
-      {0, 1, 1},           {16 * kKiB, 1, 1},       {17 * kKiB, 1, 4},
-      {64 * kKiB, 1, 8},   {kSmall, 1, 8},          {1024 * kKiB, 1, 8},
-      {4096 * kKiB, 1, 8}, {4096 * kKiB + 1, 4, 8}, {uint64_t{1} << 40, 4, 8},
+      {0, 1, 1, 1},
+      {2 * kKiB, 1, 1, 1},
+      {4 * kKiB, 1, 2, 1},
+      {6 * kKiB, 1, 2, 1},
+      {8 * kKiB, 1, 4, 1},
+      {16 * kKiB, 1, 8, 1},
+      {16 * kKiB + 1, 1, 8, 8},
+      {64 * kKiB, 1, 8, 8},
+      {kSmall, 1, 8, 8},
+      {1024 * kKiB, 1, 8, 8},
+      {4096 * kKiB, 1, 8, 8},
+      {4096 * kKiB + 1, 4, 8, 8},
+      {uint64_t{1} << 40, 4, 8, 8},
   };
   for (const auto& one : cases) {
     for (const bool sends : {true, false}) {
@@ -95,11 +106,80 @@ TEST(StreamLayout, AMessageHasTheBlocksItGainsFrom) {
       sends ? launch.send(one.bytes) : launch.recv(one.bytes);
       const Layout layout = launch.lay_out();
       EXPECT_EQ(layout.teams, one.teams) << one.bytes;
-      EXPECT_EQ(layout.cluster, one.cluster) << one.bytes;
+      EXPECT_EQ(layout.cluster, sends ? one.of_send : one.of_receive) << one.bytes;
       EXPECT_EQ(launch[0].teams, one.teams);
       EXPECT_EQ(launch[0].first, 0U);
       EXPECT_EQ(launch[0].lane.follows, 0U);
     }
+  }
+}
+
+// Other operations of the launch would have whole clusters, too, and without clusters each block is
+// a team.
+TEST(StreamLayout, OnlyASendAloneIsDividedBelow16KiB) {
+  for (const uint64_t bytes : {4 * kKiB, 16 * kKiB}) {
+    Launch group;
+    group.send(bytes).recv(bytes);
+    const Layout both = group.lay_out();
+    EXPECT_EQ(both.cluster, 1U) << bytes;
+    EXPECT_EQ(both.teams, 2U) << bytes;
+    Launch alone;
+    alone.send(bytes);
+    EXPECT_EQ(alone.lay_out(kOlder).teams, 1U) << bytes;
+  }
+}
+
+TEST(StreamLayout, AMessageHasTheThreadsItGainsFrom) {
+  struct {
+    uint64_t bytes;
+    uint32_t of_send, of_receive;
+  } const cases[] = {
+      {0, 32, 32},
+      {384, 32, 32},
+      {385, 64, 64},
+      {2 * kKiB, 192, 192},
+      {4 * kKiB, 192, 352},  // 2 blocks, 1
+      {6 * kKiB, 256, 512},
+      {8 * kKiB, 192, 704},        // 4 blocks; the most of 1
+      {9 * kKiB, 192, 384},        // two lines of a thread
+      {16 * kKiB, 192, 704},       // 8 blocks, 1
+      {16 * kKiB + 1, 192, 192},   // 8 blocks each
+      {32 * kKiB, 352, 352},       // the most of them with one line
+      {33 * kKiB + 1, 192, 192},   // two lines
+      {64 * kKiB, 352, 352},       //
+      {66 * kKiB + 1, 512, 512},   // three lines
+      {kSmall, 512, 512},          //
+      {kSmall + 1, 352, 512},      // may be large
+      {4096 * kKiB, 352, 512},     // one cluster
+      {4096 * kKiB + 1, 512, 512}  // several
+  };
+  for (const auto& one : cases) {
+    Launch send;
+    send.send(one.bytes);
+    EXPECT_EQ(send.lay_out().threads, one.of_send) << one.bytes;
+    Launch receive;
+    receive.recv(one.bytes);
+    EXPECT_EQ(receive.lay_out().threads, one.of_receive) << one.bytes;
+  }
+}
+
+TEST(StreamLayout, AGroupHasTheThreadsOfItsLargestOperation) {
+  Launch signal;
+  signal.signal();
+  EXPECT_EQ(signal.lay_out().threads, 32U);
+  Launch put;
+  put.put(1 << 20);
+  EXPECT_EQ(put.lay_out().threads, 96U);
+  Launch asks;
+  asks.put(1 << 20).asks();
+  EXPECT_EQ(asks.lay_out().threads, 512U);
+  Launch small;
+  small.send(100).recv(1024, 1).signal();
+  EXPECT_EQ(small.lay_out().threads, 96U);
+  for (const uint64_t bytes : {8 * kKiB, uint64_t{1} << 20}) {
+    Launch group;
+    group.send(8).send(bytes, 1).put(1 << 20);
+    EXPECT_EQ(group.lay_out().threads, 512U) << bytes;
   }
 }
 

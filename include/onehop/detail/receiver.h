@@ -49,15 +49,16 @@ struct Receiver {
       if (place.region != 0 && !place.idle) A::fence();
       say_where(place, capacity);
     }
-    // Load the head together with the thread's possible first line.
+    // Poll the head alone: a poll of a line that is on its way delays it. Behind the head, load the
+    // thread's own line before all else; most messages have it.
     Line head;
-    Line first;
-    const Pair* first_line = half.cursor.at(0);
-    const Pair* own = half.cursor.at(1 + share.rank);
+    Line own{};
     while (true) {
-      head = load_line<A>(first_line);
-      first = load_line<A>(own);
-      if (head.flag == half.cursor.flag) break;
+      head = load_line<A>(half.cursor.at(0));
+      if (head.flag == half.cursor.flag) {
+        if (head.words[0] > kHeadBytes) own = load_line<A>(half.cursor.at(1 + share.rank));
+        break;
+      }
       if (!patience.over()) continue;
       head.words[0] = kNothing;
       break;
@@ -66,7 +67,7 @@ struct Receiver {
     const bool large = head.words[0] >> 30 == kAnnounced;
     if (is_small(head.words[0])) [[likely]] {
       length = head.words[0];
-      good = receive_small(static_cast<uint8_t*>(target), capacity, head, first, patience);
+      good = receive_small(static_cast<uint8_t*>(target), capacity, head, own, patience);
     } else if (large) {
       length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
     } else {
@@ -125,13 +126,13 @@ struct Receiver {
   }
   // Reads the thread's lines. Returns false if its wait ended early.
   ONEHOP_PROTOCOL bool receive_small(uint8_t* to, uint64_t capacity, const Line& head,
-                                     const Line& first, Patience<A>& patience) {
+                                     const Line& own, Patience<A>& patience) {
     const uint32_t room = static_cast<uint32_t>(length < capacity ? length : capacity);
     bool whole = true;
     if (in_whole_words(to, room)) [[likely]] {
-      whole = read_words(WholeWords<uint8_t>{to, room}, head, first, patience);
+      whole = read_words(WholeWords<uint8_t>{to, room}, head, own, patience);
     } else {
-      whole = read_words(AnyWords<uint8_t>{to, room}, head, first, patience);
+      whole = read_words(AnyWords<uint8_t>{to, room}, head, own, patience);
     }
     if (share.rank == 0 && whole && length > capacity) {
       half.warn(OH_LANE_TRUNCATED, length, capacity);
@@ -139,13 +140,13 @@ struct Receiver {
     return whole;
   }
   template <typename Words>
-  ONEHOP_PROTOCOL bool read_words(const Words& words, const Line& head, const Line& first,
+  ONEHOP_PROTOCOL bool read_words(const Words& words, const Line& head, const Line& own,
                                   Patience<A>& patience) {
     if (share.rank == 0) {
       words.store(0, head.words[1]);
       words.store(4, head.words[2]);
     }
-    return read_lines<A>(half.cursor, share, static_cast<uint32_t>(length), words, first, patience);
+    return read_lines<A>(half.cursor, share, static_cast<uint32_t>(length), words, own, patience);
   }
   ONEHOP_PROTOCOL void say_where(const Place& place, uint64_t capacity) {
     post<A>(theirs(*half.lane)->posted, half.epoch(), half.position, {place, capacity});
