@@ -435,3 +435,16 @@ def test_a_kernel_that_begins_early_waits_before_it_lets_the_next_one(
         assert steps[0] == "wait"
         # Behind each take of a half, and before a signal or a wait for one.
         assert steps.count("launch_dependents") == 4
+
+
+def test_a_stream_guesses_the_target_behind_the_claim_of_the_lane(tmp_path: Path) -> None:
+    ptx = tmp_path / "stream.ptx"
+    compile_to("--ptx", ptx, STREAM, "sm_90")
+    body = dict(ENTRY.findall(ptx.read_text()))["onehop_stream_large"]
+    each = re.compile(f"(?:{ACCESS.pattern})|(?:{BARRIER.pattern})", re.MULTILINE)
+    order = [access or barrier for access, barrier in each.findall(body)]
+    strong = [step for step in order if STRONG.search(step) or BARRIER.search(step)]
+    # The entry's words are loaded in one access, once the leader has shared that it has the half.
+    guess = strong.index(LOAD_LINE)
+    assert TAKE in strong[:guess]
+    assert BARRIER.search(strong[guess - 1])
