@@ -17,7 +17,8 @@ constexpr uint32_t kOfPeers = 2;        // a launch takes 1 / 2 of the GPU's SMs
 
 constexpr uint64_t divided(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 
-// Blocks that a message gains from. `alone`: a cluster of the launch is for this message alone.
+// Blocks that a message gains from. `alone`: the launch is one cluster, or several, for this
+// message.
 uint32_t blocks_for(const LayoutOp& one, bool alone) {
   // Below, more blocks cost more in synchronization than they gain, but for a send that is alone.
   constexpr uint64_t kOneBlock = 16 * 1024;
@@ -42,8 +43,7 @@ LayoutOp* head_of(std::span<LayoutOp> ops, LayoutOp& one) {
 }
 
 // Sets the heads, and what the operations of each want together.
-void join_heads(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
-  const bool alone = ops.size() == 1 && gpu.clusters;
+void join_heads(std::span<LayoutOp> ops, bool alone) {
   for (LayoutOp& one : ops) {
     one.head = head_of(ops, one);
     one.head->blocks = std::max(one.head->blocks, blocks_for(one, alone));
@@ -119,7 +119,8 @@ void place(std::span<LayoutOp> ops, const LayoutOp& head, Layout* layout) {
 }
 
 // Threads that the operation wants of each of its blocks. Fewer threads begin sooner and poll less,
-// but in several blocks a thread's third line takes longer than more threads take to begin.
+// but in several blocks a thread's third line takes longer than more threads take to begin. (That
+// was measured on GPUs with clusters: `alone`, as above.)
 uint32_t threads_for(const LayoutOp& one, const Layout& layout, bool alone) {
   constexpr uint32_t kToWait = 96;      // a block of another message has room beside them
   constexpr uint32_t kOfSeveral = 352;  // threads of each of several blocks
@@ -144,7 +145,8 @@ uint32_t threads_for(const LayoutOp& one, const Layout& layout, bool alone) {
 }  // namespace
 
 Layout lay_out(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
-  join_heads(ops, gpu);
+  const bool alone = ops.size() == 1 && gpu.clusters;
+  join_heads(ops, alone);
   Layout layout;
   layout.cluster = grant(ops, gpu);
   // The GPU begins the first blocks first: receives that wait cannot take the room of the sends.
@@ -154,7 +156,7 @@ Layout lay_out(std::span<LayoutOp> ops, const LayoutGpu& gpu) {
     }
   }
   for (const LayoutOp& one : ops) {
-    layout.threads = std::max(layout.threads, threads_for(one, layout, ops.size() == 1));
+    layout.threads = std::max(layout.threads, threads_for(one, layout, alone));
   }
   return layout;
 }

@@ -29,7 +29,7 @@ struct LayoutOp {
   bool expects_put = false;  // a receive whose message the peer will probably put
   bool large = false;        // its message may be one that does not go by lines
   uint32_t most = 1;         // blocks of a message (ONEHOP_STREAM_BLOCKS)
-  uint64_t per_block = 1;    // bytes of a message, at least (ONEHOP_STREAM_SHARE)
+  uint64_t per_block = 1;    // bytes of a message for each block (ONEHOP_STREAM_SHARE)
   LayoutOp* head = nullptr;  // for lay_out(): the first operation on the same half, or itself
   uint32_t blocks = 0;       // for lay_out(): of the head and all that follow it
 };

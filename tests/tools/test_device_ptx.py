@@ -441,10 +441,12 @@ def test_a_stream_guesses_the_target_behind_the_claim_of_the_lane(tmp_path: Path
     ptx = tmp_path / "stream.ptx"
     compile_to("--ptx", ptx, STREAM, "sm_90")
     body = dict(ENTRY.findall(ptx.read_text()))["onehop_stream_large"]
-    each = re.compile(f"(?:{ACCESS.pattern})|(?:{BARRIER.pattern})", re.MULTILINE)
-    order = [access or barrier for access, barrier in each.findall(body)]
-    strong = [step for step in order if STRONG.search(step) or BARRIER.search(step)]
-    # The entry's words are loaded in one access, once the leader has shared that it has the half.
-    guess = strong.index(LOAD_LINE)
+    each = re.compile(rf"(?:{ACCESS.pattern})|(?:{BARRIER.pattern})|(griddepcontrol\.\w+)", re.M)
+    order = [access or barrier or early for access, barrier, early in each.findall(body)]
+    strong = [step for step in order if STRONG.search(step) or not ACCESS.match(step)]
+    # The size of the table, the posting's first line, and the region's entry: behind the barrier by
+    # which the leader shares that it has the half, and before earlier work of the stream has ended.
+    wanted = [LOAD, *[LOAD_LINE] * 3, "griddepcontrol.wait"]
+    (guess,) = [i for i in range(len(strong)) if strong[i : i + len(wanted)] == wanted]
+    assert BARRIER.match(strong[guess - 1])
     assert TAKE in strong[:guess]
-    assert BARRIER.search(strong[guess - 1])

@@ -22,6 +22,8 @@ constexpr LayoutGpu kOlder{.processors = 108, .clusters = false, .begins_early =
 // The operations of a launch; token i + 1 is that of operation i.
 class Launch {
  public:
+  explicit Launch(uint32_t most = 32, uint64_t per_block = 2 * kKiB)
+      : most_(most), per_block_(per_block) {}
   Launch& send(uint64_t bytes, uint32_t lane = 0, uint64_t peer = 0) {
     return add(StreamKind::kSend, bytes, lane, peer, false);
   }
@@ -50,8 +52,8 @@ class Launch {
                        .peer = &peers_[peer_[i]],
                        .expects_put = put_[i],
                        .large = ops_[i].bytes > kSmall,
-                       .most = 32,
-                       .per_block = 2 * kKiB});
+                       .most = most_,
+                       .per_block = per_block_});
     }
     const Layout layout = oh::lay_out(given, gpu);
     cluster_ = layout.cluster;
@@ -74,6 +76,8 @@ class Launch {
     return *this;
   }
 
+  uint32_t most_;
+  uint64_t per_block_;
   std::vector<StreamOp> ops_;
   std::vector<uint64_t> peer_;
   std::vector<bool> put_;
@@ -183,12 +187,48 @@ TEST(StreamLayout, AGroupHasTheThreadsOfItsLargestOperation) {
   }
 }
 
+// Of the kernels that launch() would choose.
+uint32_t most_threads(bool alone, uint64_t bytes) {
+  return alone && bytes <= kSmall ? kernels::kStreamSmallThreads : kernels::kStreamThreads;
+}
+
+TEST(StreamLayout, NoBlockHasMoreThreadsThanItsKernelWithAnySettings) {
+  for (const LayoutGpu& gpu : {kGpu, kOlder, LayoutGpu{1, true, true}, LayoutGpu{5, true, false}}) {
+    for (const uint32_t most : {1U, 3U, 64U}) {
+      for (const uint64_t per_block : {uint64_t{384}, 2 * kKiB, 1024 * kKiB}) {
+        for (uint64_t bytes = 0; bytes <= 2 * kSmall; bytes += 1 + bytes / 8) {
+          for (const bool alone : {true, false}) {
+            Launch launch(most, per_block);
+            launch.send(bytes);
+            if (!alone) launch.recv(bytes).put(bytes, 1);
+            const Layout layout = launch.lay_out(gpu);
+            EXPECT_GT(layout.threads, 0U) << bytes;
+            EXPECT_EQ(layout.threads % 32, 0U) << bytes;
+            EXPECT_LE(layout.threads, most_threads(alone, bytes)) << bytes;
+            EXPECT_GE(launch.blocks(0), 1U) << bytes;
+            EXPECT_LE(launch.blocks(0), std::max(most, layout.cluster)) << bytes;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Only GPUs with clusters have been measured.
+TEST(StreamLayout, WithoutClustersABlockHas512Threads) {
+  for (const uint64_t bytes : {8 * kKiB, 64 * kKiB, uint64_t{1} << 20}) {
+    Launch launch;
+    launch.send(bytes);
+    EXPECT_EQ(launch.lay_out(kOlder).threads, 512U) << bytes;
+  }
+}
+
 // The kernel of single small messages has no code for several teams.
 TEST(StreamLayout, ASingleSmallMessageHasOneTeamOnEveryGpuWithClusters) {
   constexpr uint64_t kMostOfSmall = Config::kMostStreamSmall;
   for (const uint32_t processors : {1U, 4U, 16U, 31U, 64U, 78U, 114U, 132U, 192U}) {
     for (const bool begins_early : {true, false}) {
-      for (uint64_t bytes = 0; bytes <= kMostOfSmall; bytes += 4 * kKiB) {
+      for (uint64_t bytes = 0; bytes <= kMostOfSmall; bytes += kKiB) {
         Launch launch;
         launch.send(bytes);
         const LayoutGpu gpu{processors, /*clusters=*/true, begins_early};
