@@ -49,8 +49,8 @@ struct Receiver {
       if (place.region != 0 && !place.idle) A::fence();
       say_where(place, capacity);
     }
-    // Poll the head alone: polls of lines that have not arrived cost time. Behind the head, load the
-    // thread's own line before all else; most messages have it.
+    // Poll the head alone: polls of lines that have not arrived cost time. Behind the head, load
+    // the thread's own line before all else; most messages have it.
     Line head;
     Line own{};
     while (true) {
