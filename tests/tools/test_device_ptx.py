@@ -398,10 +398,19 @@ def test_an_atomic_of_a_stream_is_of_system_scope(tmp_path: Path) -> None:
     assert strong[-1] == STORE, "what was there goes to its place behind both"
 
 
-def test_a_look_at_a_lane_is_a_release_and_an_acquire(tmp_path: Path) -> None:
-    ptx = tmp_path / "stream.ptx"
-    compile_to("--ptx", ptx, STREAM)
-    order = ACCESS.findall(dict(ENTRY.findall(ptx.read_text()))["onehop_lanes"])
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """The kernels of streams by architecture."""
+    found = {}
+    for gpu in ("sm_80", "sm_90"):
+        ptx = tmp_path_factory.mktemp("ptx") / "stream.ptx"
+        compile_to("--ptx", ptx, STREAM, gpu)
+        found[gpu] = dict(ENTRY.findall(ptx.read_text()))
+    return found
+
+
+def test_a_look_at_a_lane_is_a_release_and_an_acquire(streams: dict[str, dict[str, str]]) -> None:
+    order = ACCESS.findall(streams["sm_80"]["onehop_lanes"])
     # Unrolled or not: of both halves.
     looks = [access for access in order if ".or.b64" in access]
     assert set(looks) == {"atom.acq_rel.gpu.global.or.b64"}
@@ -422,11 +431,9 @@ def test_a_large_send_takes_its_half_by_an_acquire_before_it_looks_a_region_up(
 
 @pytest.mark.parametrize("gpu", ["sm_80", "sm_90"])
 def test_a_kernel_that_begins_early_waits_before_it_lets_the_next_one(
-    tmp_path: Path, gpu: str
+    streams: dict[str, dict[str, str]], gpu: str
 ) -> None:
-    ptx = tmp_path / "stream.ptx"
-    compile_to("--ptx", ptx, STREAM, gpu)
-    found = dict(ENTRY.findall(ptx.read_text()))
+    found = streams[gpu]
     for name in ("onehop_stream", "onehop_stream_large", "onehop_stream_few", "onehop_stream_many"):
         steps = re.findall(r"griddepcontrol\.(\w+)", found[name])
         if gpu == "sm_80":
@@ -437,10 +444,10 @@ def test_a_kernel_that_begins_early_waits_before_it_lets_the_next_one(
         assert steps.count("launch_dependents") == 4
 
 
-def test_a_stream_guesses_the_target_behind_the_claim_of_the_lane(tmp_path: Path) -> None:
-    ptx = tmp_path / "stream.ptx"
-    compile_to("--ptx", ptx, STREAM, "sm_90")
-    body = dict(ENTRY.findall(ptx.read_text()))["onehop_stream_large"]
+def test_a_stream_guesses_the_target_behind_the_claim_of_the_lane(
+    streams: dict[str, dict[str, str]],
+) -> None:
+    body = streams["sm_90"]["onehop_stream_large"]
     each = re.compile(rf"(?:{ACCESS.pattern})|(?:{BARRIER.pattern})|(griddepcontrol\.\w+)", re.M)
     order = [access or barrier or early for access, barrier, early in each.findall(body)]
     strong = [step for step in order if STRONG.search(step) or not ACCESS.match(step)]

@@ -229,10 +229,20 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoParts) {
   }
 }
 
-// Three parts send a message into a mapped target. One of them looks for the posting in memory
-// where it never comes, and gives up. Returns the faults of all.
-std::vector<uint32_t> send_while_one_gives_up(uint32_t loser, TwoSides& sides,
-                                              const std::vector<uint8_t>& source) {
+// A target that the sender has mapped.
+struct Mapped {
+  TwoSides sides{{.small_max = 16}};
+  const std::vector<uint8_t> source = std::vector<uint8_t>(20000, 9);
+  std::vector<uint8_t> target = std::vector<uint8_t>(20000);
+  const oh_lane_handle receiver = sides.handle(1);
+  Mapped() { sides.import(0, kRegion, target.data(), target.size()); }
+};
+
+// Three parts send a message into the target. One of them looks for the posting in memory where it
+// never comes, and gives up. Returns the faults of all.
+std::vector<uint32_t> send_while_one_gives_up(uint32_t loser, Mapped& mapped) {
+  TwoSides& sides = mapped.sides;
+  const std::vector<uint8_t>& source = mapped.source;
   constexpr uint64_t kShort = 20000;
   const TwoSides elsewhere({.small_max = 16});
   oh_lane_handle lost = sides.handle(0);
@@ -256,42 +266,35 @@ std::vector<uint32_t> send_while_one_gives_up(uint32_t loser, TwoSides& sides,
 }
 
 TEST(DeviceLargeOrderTest, APartThatGivesUpGoesByTheRouteOfTheLeader) {
-  TwoSides sides({.small_max = 16});
-  const std::vector<uint8_t> source(20000, 9);
-  std::vector<uint8_t> target(source.size());
-  sides.import(0, kRegion, target.data(), target.size());
-  const oh_lane_handle theirs = sides.handle(1);
+  Mapped mapped;
   Threads threads;
-  threads.start([&] { receive_whole(theirs, target, target.size(), {kRegion, 0}); });
-  EXPECT_EQ(send_while_one_gives_up(1, sides, source), std::vector<uint32_t>(3, OH_LANE_OK));
+  threads.start(
+      [&] { receive_whole(mapped.receiver, mapped.target, mapped.target.size(), {kRegion, 0}); });
+  EXPECT_EQ(send_while_one_gives_up(1, mapped), std::vector<uint32_t>(3, OH_LANE_OK));
   threads.join();
-  EXPECT_EQ(target, source);
-  EXPECT_EQ(sides.notice(0).large.put, 1u);
-  EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_OK);
+  EXPECT_EQ(mapped.target, mapped.source);
+  EXPECT_EQ(mapped.sides.notice(0).large.put, 1u);
+  EXPECT_EQ(mapped.sides.notice(0).failed[0].fault, OH_LANE_OK);
 }
 
 // What the others have put is in the target. The message does not end: the receiver waits on.
 TEST(DeviceLargeOrderTest, ALeaderThatGivesUpFailsThePartsThatHavePut) {
-  TwoSides sides({.small_max = 16});
-  const std::vector<uint8_t> source(20000, 9);
-  std::vector<uint8_t> target(source.size());
-  sides.import(0, kRegion, target.data(), target.size());
-  const oh_lane_handle theirs = sides.handle(1);
+  Mapped mapped;
   Threads threads;
   threads.start([&] {
     Alone alone;
-    Receiver<Delayed> receiver(theirs, alone.group);
+    Receiver<Delayed> receiver(mapped.receiver, alone.group);
     ASSERT_TRUE(receiver.take(alone.group));
-    receiver.receive(alone.group, target.data(), target.size(), {kRegion, 0});
+    receiver.receive(alone.group, mapped.target.data(), mapped.target.size(), {kRegion, 0});
     EXPECT_EQ(receiver.give(alone.group), OH_LANE_ABORTED);
   });
-  EXPECT_EQ(send_while_one_gives_up(0, sides, source), std::vector<uint32_t>(3, OH_LANE_TIMEOUT));
-  EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_TIMEOUT);
-  EXPECT_EQ(sides.notice(0).large.put, 0u);
-  sides.abort(1);
+  EXPECT_EQ(send_while_one_gives_up(0, mapped), std::vector<uint32_t>(3, OH_LANE_TIMEOUT));
+  EXPECT_EQ(mapped.sides.notice(0).failed[0].fault, OH_LANE_TIMEOUT);
+  EXPECT_EQ(mapped.sides.notice(0).large.put, 0u);
+  mapped.sides.abort(1);
   threads.join();
-  EXPECT_EQ(target.front(), 0) << "the leader's part";
-  EXPECT_EQ(target.back(), source.back()) << "the last part";
+  EXPECT_EQ(mapped.target.front(), 0) << "the leader's part";
+  EXPECT_EQ(mapped.target.back(), mapped.source.back()) << "the last part";
 }
 
 // Before earlier work of its stream has ended, a send loads the entry of the region that was posted

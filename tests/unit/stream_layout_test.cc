@@ -144,15 +144,15 @@ TEST(StreamLayout, AMessageHasTheThreadsItGainsFrom) {
       {2 * kKiB, 192, 192},
       {4 * kKiB, 192, 352},  // 2 blocks, 1
       {6 * kKiB, 256, 512},
-      {8 * kKiB, 192, 704},        // 4 blocks; the most of 1
-      {9 * kKiB, 192, 384},        // two lines of a thread
-      {16 * kKiB, 192, 704},       // 8 blocks, 1
-      {16 * kKiB + 1, 192, 192},   // 8 blocks each
-      {32 * kKiB, 352, 352},       // the most of them with one line
-      {33 * kKiB + 1, 192, 192},   // two lines
-      {64 * kKiB, 352, 352},       //
-      {66 * kKiB + 1, 512, 512},   // three lines
-      {kSmall, 512, 512},          //
+      {8 * kKiB, 192, 704},       // 4 blocks; the most of 1
+      {9 * kKiB, 192, 384},       // two lines of a thread
+      {16 * kKiB, 192, 704},      // 8 blocks, 1
+      {16 * kKiB + 1, 192, 192},  // 8 blocks each
+      {32 * kKiB, 352, 352},      // the most of them with one line
+      {33 * kKiB + 1, 192, 192},  // two lines
+      {64 * kKiB, 352, 352},
+      {66 * kKiB + 1, 512, 512},  // three lines
+      {kSmall, 512, 512},
       {kSmall + 1, 352, 512},      // may be large
       {4096 * kKiB, 352, 512},     // one cluster
       {4096 * kKiB + 1, 512, 512}  // several
