@@ -9,9 +9,9 @@
  * Many threads share a message and none waits for its stores: so a line that is stored becomes
  * visible some time later, in any order, also among messages; and the lines behind the head are
  * read in any order, each in one access (a poll that fails does nothing, so only those that succeed
- * are here). Credit lies behind the reads (a barrier, and a release) and is given only for STEP
- * lines at once. Laps wrap after two, the fewest that tell a lap from the one before, and flags are
- * never 0.
+ * are here). Credit lies behind the reads. A receive gives it before it waits or when it ends, and
+ * may keep it back for SPARE lines at most: so many are free beside the longest message. Laps wrap
+ * after two, the fewest that tell a lap from the one before, and flags are never 0.
  *
  * Checked: messages come whole, in order, with their lengths; no line is overwritten before it was
  * read; nobody waits for ever, also not the largest message while credit is kept back.
@@ -33,9 +33,9 @@
 #endif
 
 #ifdef MUTANT_CREDIT_KEPT_TOO_LONG
-#define KEPT (STEP + 2)
+#define SPARE (LINES - LARGEST + 1)
 #else
-#define KEPT STEP
+#define SPARE (LINES - LARGEST)
 #endif
 
 /* Its position + 1 stands for its bytes. */
@@ -138,6 +138,10 @@ active proctype link() {
 active proctype receiver() {
   byte n, left, length, position, said;
   for (n : 0 .. MESSAGES - 1) {
+    if
+    :: position > said -> said = position; credit = position
+    :: true -> skip
+    fi;
     left = 1;
     atomic {
       if
@@ -159,8 +163,8 @@ active proctype receiver() {
     od;
     position = position + length;
     if
-    :: position - said >= KEPT -> said = position; credit = position
-    :: else
+    :: position > said -> said = position; credit = position
+    :: position - said <= SPARE -> skip
     fi
   }
   over = true

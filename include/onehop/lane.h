@@ -12,7 +12,7 @@
 
 /* Lanes are 0 to OH_LANES - 1. */
 #define OH_LANES 16
-#define OH_LANE_LAYOUT 3
+#define OH_LANE_LAYOUT 4
 
 /*
  *   0    layout      32   mine             64   notice        96   signals

@@ -9,7 +9,8 @@
 //   then     chunks of the wide lanes, in the rest of the slab
 //
 // Lane 0 is wide: on it, large messages that cannot be put run at full bandwidth. The other lanes
-// are wide, too, if the slab has room.
+// are wide, too, if the slab has room. From 4 MiB on, the ring of lane 0 is twice as long, so that
+// a receive of 256 KiB need not end with a store of credit.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@ inline constexpr uint64_t kLaneStride = 2 * kKiB;
 inline constexpr uint64_t kImportsAt = 40 * kKiB;
 inline constexpr uint32_t kImportShift = 9;
 inline constexpr uint64_t kLinesAt = 64 * kKiB;
+inline constexpr uint32_t kFirstRing = 16;  // lane 0 of a slab of kLeastFirstRing
 inline constexpr uint32_t kWideRing = 15;
 inline constexpr uint32_t kNarrowRing = 11;
 inline constexpr uint32_t kLeastWideChunk = 14;
@@ -53,30 +55,37 @@ inline constexpr uint64_t kWideLines = uint64_t{16} << kWideRing;
 inline constexpr uint64_t kNarrowLane =
     (uint64_t{16} << kNarrowRing) + (uint64_t{kNarrowSlots} << kNarrowChunk);
 inline constexpr uint64_t kLeastWideChunks = uint64_t{kLeastWideSlots} << kLeastWideChunk;
-// Offset of the wide lanes' chunks: if only lane 0 is wide, and if all lanes are.
-inline constexpr uint64_t kChunksOfOneAt = kLinesAt + kWideLines + (OH_LANES - 1) * kNarrowLane;
-inline constexpr uint64_t kChunksOfAllAt = kLinesAt + OH_LANES * kWideLines;
 inline constexpr uint64_t kLeastSlab = 2048 * kKiB;
-inline constexpr uint64_t kWideSlab = kChunksOfAllAt + OH_LANES * kLeastWideChunks;
-static_assert(kChunksOfOneAt + kLeastWideChunks <= kLeastSlab);
+inline constexpr uint64_t kLeastFirstRing = 4096 * kKiB;
+// Offset of the lines of lane 1, and of the wide lanes' chunks: if all lanes are wide, or lane 0.
+ONEHOP_PURE uint64_t second_lines_at(uint64_t slab) {
+  return kLinesAt + (uint64_t{16} << (slab >= kLeastFirstRing ? kFirstRing : kWideRing));
+}
+ONEHOP_PURE uint64_t chunks_at(uint64_t slab, bool all) {
+  return second_lines_at(slab) + (OH_LANES - 1) * (all ? kWideLines : kNarrowLane);
+}
+inline constexpr uint64_t kWideSlab =
+    chunks_at(kLeastFirstRing, true) + OH_LANES * kLeastWideChunks;
+static_assert(chunks_at(kLeastSlab, false) + kLeastWideChunks <= kLeastSlab);
 
 ONEHOP_PURE LanePlace lane_place(uint64_t slab, uint32_t lane) {
   const bool all = slab >= kWideSlab;
+  const uint64_t chunks_of_lanes = chunks_at(slab, all);
   LanePlace place{};
   place.memory = kLanesAt + lane * kLaneStride;
   if (lane == 0 || all) {
-    place.lines = kLinesAt + lane * kWideLines;
-    place.ring_shift = kWideRing;
-    const uint64_t room = all ? (slab - kChunksOfAllAt) / OH_LANES : slab - kChunksOfOneAt;
+    place.lines = lane == 0 ? kLinesAt : second_lines_at(slab) + (lane - 1) * kWideLines;
+    place.ring_shift = lane == 0 && slab >= kLeastFirstRing ? kFirstRing : kWideRing;
+    const uint64_t room = (slab - chunks_of_lanes) / (all ? OH_LANES : 1);
     // Two chunks for each block of a large message: it fills one while the other one is emptied.
     const bool two = room >= uint64_t{kMostWideSlots} << kLeastWideChunk;
     place.chunk_slots = two ? kMostWideSlots : kLeastWideSlots;
     place.chunk_shift = kLeastWideChunk;
     while (uint64_t{place.chunk_slots} << (place.chunk_shift + 1) <= room) ++place.chunk_shift;
     const uint64_t chunks = uint64_t{place.chunk_slots} << place.chunk_shift;
-    place.chunks = all ? kChunksOfAllAt + lane * chunks : kChunksOfOneAt;
+    place.chunks = chunks_of_lanes + lane * chunks;
   } else {
-    place.lines = kLinesAt + kWideLines + (lane - 1) * kNarrowLane;
+    place.lines = second_lines_at(slab) + (lane - 1) * kNarrowLane;
     place.ring_shift = kNarrowRing;
     place.chunk_slots = kNarrowSlots;
     place.chunk_shift = kNarrowChunk;

@@ -7,6 +7,7 @@ namespace {
 
 using oh::kernels::StreamOp;
 using onehop::detail::arrive_at_cluster;
+using onehop::detail::arrive_relaxed_at_cluster;
 using onehop::detail::BlockOfCluster;
 using onehop::detail::cluster_rank;
 using onehop::detail::cluster_size;
@@ -84,6 +85,15 @@ struct Teams {
   __device__ BlockOfCluster part() const { return {}; }
 
   __device__ void sync() const { cluster_size() == 1 ? __syncthreads() : sync_cluster(); }
+  // The last barrier of a receive; only the leader's block waits. A release would wait until the
+  // stores into the target are visible, but the target is read after the kernel. Credit must not
+  // overtake a thread's loads of lines: each has returned before the thread arrives here, because
+  // its flag decides whether the thread polls again.
+  __device__ void end() const {
+    if (cluster_size() == 1) return __syncthreads();
+    arrive_relaxed_at_cluster();
+    if (cluster_rank() == 0) wait_for_cluster();
+  }
   // any() and share() alternate between two places: all threads read a value before its place is
   // written again, since a barrier lies in between.
   __device__ bool any(bool flag) {

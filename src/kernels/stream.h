@@ -87,7 +87,11 @@ ONEHOP_PROTOCOL void run_stream(const StreamOp& op, G& group) {
       if (op.size_to != 0 && speaks) {
         A::store_relaxed(reinterpret_cast<uint64_t*>(op.size_to), receiver.length);
       }
-      receiver.give(group);
+      if constexpr (kAnySize) {
+        receiver.give(group);
+      } else {
+        receiver.finish(group);
+      }
       return;
     }
     case StreamKind::kSignal:

@@ -20,16 +20,22 @@ constexpr uint64_t divided(uint64_t value, uint64_t by) { return (value + by - 1
 // Blocks that a message gains from. `alone`: the launch is one cluster, or several, for this
 // message.
 uint32_t blocks_for(const LayoutOp& one, bool alone) {
-  // Below, more blocks cost more in synchronization than they gain, but for a send that is alone.
+  // Below, more blocks cost more in synchronization than they gain, but for an operation that is
+  // alone: a send, or a receive of more than 8 KiB.
   constexpr uint64_t kOneBlock = 16 * 1024;
+  constexpr uint64_t kOneBlockAlone = 8 * 1024;
   const StreamOp& op = *one.op;
   const uint64_t bytes = op.bytes;
   // The receiver of a put has nothing to copy: more blocks would only wait.
   if (!of_lane(op) || only_waits(op, one.expects_put)) return 1;
-  if (bytes <= kOneBlock && !(alone && op.kind == StreamKind::kSend)) return 1;
+  const bool sends = op.kind == StreamKind::kSend;
+  if (bytes <= (!alone ? kOneBlock : sends ? 0 : kOneBlockAlone)) return 1;
   const bool few = bytes <= kMostOfOneTeam || one.expects_put;
   const uint64_t most = few ? std::min(one.most, kMostOfCluster) : one.most;
-  return static_cast<uint32_t>(std::clamp<uint64_t>(divided(bytes, one.per_block), 1, most));
+  uint64_t blocks = divided(bytes, one.per_block);
+  // A receive may wait, so it has half as many where each line still has a thread.
+  if (alone && !sends && bytes <= kOneBlock) blocks = std::bit_ceil(divided(blocks, 2));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, most));
 }
 
 // The first operation on the same half of a lane. Operations of no lane are apart.

@@ -92,6 +92,7 @@ struct OneThread {
   static uint32_t parts() { return 1; }
   static uint32_t number() { return 0; }
   static void sync() {}
+  static void end() {}
   static bool any(bool flag) { return flag; }
   static uint64_t share(uint64_t value) { return value; }
 

@@ -33,7 +33,7 @@ def look_at_handles(side):
         assert len(plain) == 128
         for offset, (name, kind) in FIELDS.items():
             assert struct.unpack_from(kind, plain, offset)[0] == getattr(handle, name), name
-        assert (handle.layout, handle.lane) == (3, lane)
+        assert (handle.layout, handle.lane) == (4, lane)
         assert handle.mine != 0
         assert handle.theirs != 0
         assert handle.timeout_ns > 0

@@ -457,3 +457,12 @@ def test_a_stream_guesses_the_target_behind_the_claim_of_the_lane(
     (guess,) = [i for i in range(len(strong)) if strong[i : i + len(wanted)] == wanted]
     assert BARRIER.match(strong[guess - 1])
     assert TAKE in strong[:guess]
+
+
+def test_only_a_small_receive_ends_without_a_release_of_its_cluster(
+    streams: dict[str, dict[str, str]],
+) -> None:
+    relaxed = "barrier.cluster.arrive.relaxed"
+    counts = {name: body.count(relaxed) for name, body in streams["sm_90"].items()}
+    assert counts.pop("onehop_stream") == 1
+    assert set(counts.values()) == {0}, "their votes and puts need it"

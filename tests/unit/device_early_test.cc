@@ -63,11 +63,12 @@ class EarlyStream {
 
 class DeviceEarlyTest : public ::testing::TestWithParam<Shape> {};
 
-// Small and large messages over one lane: none overtakes another, and none is rejected.
-TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
+// Messages over one lane: none overtakes another, and none is rejected. `receive` has the signature
+// void(HostGroup&, const oh_lane_handle&, std::vector<uint8_t>* target, uint32_t op).
+template <typename SizeOf, typename Receive>
+void pass_messages(const Shape& shape, SizeOf size_of, Receive receive) {
   for (int round = 0; round < 10; ++round) {
     TwoSides sides({.ring_shift = 6, .epoch = 9, .position = 1'000});
-    const auto size_of = [](uint32_t op) { return op % 5 == 3 ? 900u : 8u + op * 7 % 100; };
     std::vector<std::vector<uint8_t>> sources(kOps);
     std::vector<std::vector<uint8_t>> targets(kOps);
     for (uint32_t op = 0; op < kOps; ++op) {
@@ -75,8 +76,8 @@ TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
       std::iota(sources[op].begin(), sources[op].end(), static_cast<uint8_t>(op * 31));
       targets[op].resize(1'000);
     }
-    EarlyStream out(GetParam());
-    EarlyStream in(GetParam());
+    EarlyStream out(shape);
+    EarlyStream in(shape);
     Threads threads;
     out.start(threads, [&](HostGroup& group, uint32_t op) {
       const oh_lane_handle lane = sides.handle(0, 1 + op);
@@ -86,11 +87,7 @@ TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
       ASSERT_EQ(sender.give(group), OH_LANE_OK) << op;
     });
     in.start(threads, [&](HostGroup& group, uint32_t op) {
-      const oh_lane_handle lane = sides.handle(1, 1 + op);
-      Receiver<Delayed> receiver(lane, group);
-      ASSERT_TRUE(receiver.take(group)) << op << ": " << receiver.half.fault;
-      receiver.receive(group, targets[op].data(), targets[op].size(), {}, true);
-      ASSERT_EQ(receiver.give(group), OH_LANE_OK) << op;
+      receive(group, sides.handle(1, 1 + op), &targets[op], op);
     });
     threads.join();
     for (uint32_t op = 0; op < kOps; ++op) {
@@ -98,6 +95,29 @@ TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
       EXPECT_EQ(targets[op], sources[op]) << op;
     }
   }
+}
+
+TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
+  pass_messages(
+      GetParam(), [](uint32_t op) { return op % 5 == 3 ? 900u : 8u + op * 7 % 100; },
+      [](HostGroup& group, const oh_lane_handle& lane, std::vector<uint8_t>* target, uint32_t op) {
+        Receiver<Delayed> receiver(lane, group);
+        ASSERT_TRUE(receiver.take(group)) << op << ": " << receiver.half.fault;
+        receiver.receive(group, target->data(), target->size(), {}, true);
+        ASSERT_EQ(receiver.give(group), OH_LANE_OK) << op;
+      });
+}
+
+TEST_P(DeviceEarlyTest, SmallOnesEndWithoutAVote) {
+  pass_messages(
+      GetParam(), [](uint32_t op) { return op % 5 == 3 ? 400u : 8u + op * 7 % 100; },
+      [](HostGroup& group, const oh_lane_handle& lane, std::vector<uint8_t>* target, uint32_t op) {
+        Receiver<Delayed> receiver(lane, group);
+        ASSERT_TRUE(receiver.take(group)) << op << ": " << receiver.half.fault;
+        receiver.receive<false>(group, target->data(), 400, {}, true);
+        EXPECT_EQ(receiver.half.fault, OH_LANE_OK) << op;
+        receiver.finish(group);
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DeviceEarlyTest,

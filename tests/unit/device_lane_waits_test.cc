@@ -33,6 +33,19 @@ uint32_t receive_one(HostGroup& group, const oh_lane_handle& lane, uint64_t capa
   return receiver.half.fault;
 }
 
+// Receives as a kernel of a stream does: its threads do not vote. Returns the fault of the half.
+uint32_t finish_one(HostGroup& group, const oh_lane_handle& lane, uint64_t capacity) {
+  std::vector<uint8_t> target(capacity + 16);
+  Receiver<Delayed> receiver(lane, group);
+  const bool taken = receiver.take(group);
+  if (taken) {
+    receiver.receive<false>(group, target.data(), capacity, {}, true);
+    receiver.finish(group);
+  }
+  group.launch_ends();
+  return taken ? notice(lane)->failed[1].fault : receiver.half.fault;
+}
+
 void store_at(const oh_lane_handle& receiver, uint64_t position, Line line) {
   const LineRing ring{reinterpret_cast<Pair*>(receiver.mine + receiver.lines_at),
                       receiver.ring_shift, 1};
@@ -81,6 +94,17 @@ const Wait kWaits[] = {
        store_at(sides.handle(1), 1, {{1, 2, 3}, 0});
      },
      [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kSmall); }},
+    {"HeadInAStream", 1, [](TwoSides&) {},
+     [](HostGroup& group, const oh_lane_handle& lane) { return finish_one(group, lane, kSmall); }},
+    {"BodyInAStream", 1,
+     [](TwoSides& sides) {
+       store_at(sides.handle(1), 0, {{static_cast<uint32_t>(kSmall), 1, 2}, 0});
+       store_at(sides.handle(1), 1, {{1, 2, 3}, 0});
+     },
+     [](HostGroup& group, const oh_lane_handle& lane) { return finish_one(group, lane, kSmall); }},
+    {"EndingInAStream", 1, [](TwoSides& sides) { announce(sides, kLarge); },
+     [](HostGroup& group, const oh_lane_handle& lane) { return finish_one(group, lane, kSmall); },
+     true},
     {"Ending", 1, [](TwoSides& sides) { announce(sides, kLarge); },
      [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kLarge); },
      true},
@@ -240,6 +264,90 @@ TEST(DeviceLaneWaitTest, OneThreadGivesUpBeforeTheOthersSeeALargeMessage) {
   EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_TIMEOUT);
 }
 
+// The same at the end of a kernel. The others find the message too long for their target, and none
+// waits for another one's vote.
+TEST(DeviceLaneWaitTest, OneThreadOfAStreamGivesUpBeforeTheOthersSeeALargeMessage) {
+  TwoSides sides;
+  oh_lane_handle lanes[2] = {sides.handle(1), sides.handle(1)};
+  lanes[1].timeout_ns = 0;
+  std::atomic<bool> gave_up{false};
+  Crew crew({.teams = 1, .threads = 2});
+  Threads threads;
+  start_all(threads, crew, [&](HostGroup& group) {
+    std::vector<uint8_t> target(kSmall);
+    Receiver<Delayed> receiver(lanes[group.rank()], group);
+    ASSERT_TRUE(receiver.take(group));
+    receiver.receive<false>(group, target.data(), kSmall, {}, true);
+    if (group.rank() == 1) gave_up = true;
+    EXPECT_EQ(receiver.half.fault, group.rank() == 1 ? OH_LANE_TIMEOUT : OH_LANE_TRUNCATED);
+    receiver.finish(group);
+  });
+  wait_until([&] { return gave_up.load(); });
+  announce(sides, kLarge);
+  store_at(lanes[0], 1, {{kEnded << 30 | kRefused, 0, 0}, 0});
+  threads.join();
+  EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_TIMEOUT);
+  EXPECT_EQ(sides.memory(1).rx.state & (kBusy | kFailed), kFailed);
+}
+
+// A large message is longer than the target of a small one. The lane goes on.
+TEST(DeviceLaneWaitTest, AStreamRefusesAMessageThatIsTooLong) {
+  for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{2, 2}}) {
+    TwoSides sides;
+    const oh_lane_handle lane = sides.handle(1, 7);
+    announce(sides, kLarge);
+    store_at(lane, 1, {{kEnded << 30 | kRefused, 0, 0}, 0});
+    store_at(lane, 2, {{8, 0, 0}, 0});
+    for (uint32_t fault : {OH_LANE_TRUNCATED, OH_LANE_OK}) {
+      sides.notice(1).warned[1].fault = OH_LANE_OK;
+      Crew crew(shape);
+      Threads threads;
+      start_all(threads, crew, [&](HostGroup& group) {
+        EXPECT_EQ(finish_one(group, lane, kSmall), OH_LANE_OK) << "the half has not failed";
+      });
+      threads.join();
+      EXPECT_EQ(sides.notice(1).warned[1].fault, fault);
+    }
+    EXPECT_EQ(sides.memory(1).rx.state, make_state(1, 3));
+  }
+}
+
+// A receive of a stream gives credit before it waits, and at its end only if the longest small
+// message might lack room.
+TEST(DeviceLaneWaitTest, AStreamGivesCreditBeforeItWaits) {
+  constexpr uint64_t kQuarter = 8;
+  TwoSides sides({.small_max = 24});
+  Alone alone;
+  const oh_lane_handle lanes[] = {sides.handle(0), sides.handle(1)};
+  for (uint64_t i = 0; i < kQuarter; ++i) {
+    ASSERT_EQ(send_one(alone.group, lanes[0], 8), OH_LANE_OK);
+    ASSERT_EQ(finish_one(alone.group, lanes[1], 8), OH_LANE_OK);
+  }
+  EXPECT_EQ(sides.memory(0).credit, make_word(1, 0));
+  Threads threads;
+  threads.start([&] {
+    Alone other;
+    EXPECT_EQ(finish_one(other.group, lanes[1], 8), OH_LANE_OK);
+  });
+  wait_until(
+      [&] { return HostAtomics::load_acquire(&sides.memory(0).credit) == make_word(1, kQuarter); });
+  ASSERT_EQ(send_one(alone.group, lanes[0], 8), OH_LANE_OK);
+  threads.join();
+}
+TEST(DeviceLaneWaitTest, AStreamKeepsBackNoCreditThatTheLongestMessageNeeds) {
+  constexpr uint64_t kQuarter = 8;  // which the longest message leaves free
+  for (uint64_t lines : {kQuarter, kQuarter + 1}) {
+    TwoSides sides;
+    Alone alone;
+    const uint64_t size = bytes_within(static_cast<uint32_t>(lines));
+    const oh_lane_handle lanes[] = {sides.handle(0), sides.handle(1)};
+    ASSERT_EQ(send_one(alone.group, lanes[0], size), OH_LANE_OK);
+    ASSERT_EQ(finish_one(alone.group, lanes[1], size), OH_LANE_OK);
+    EXPECT_EQ(sides.memory(0).credit, make_word(1, lines > kQuarter ? lines : 0));
+    EXPECT_EQ(send_one(alone.group, lanes[0], most_small(lanes[0])), OH_LANE_OK);
+  }
+}
+
 // The first team waits for the receiver, the other teams for the first.
 TEST(DeviceLaneWaitTest, ATeamWithoutTheFirstOneGivesUp) {
   TwoSides sides({.timeout_ns = 20000});
@@ -263,7 +371,8 @@ TEST(DeviceLaneWaitTest, CreditOfAnotherEpochOrAheadOfUsIsNone) {
 }
 
 // Received by groups of every shape.
-void expect_protocol_fault(const std::vector<Line>& lines) {
+void expect_protocol_fault(const std::vector<Line>& lines,
+                           uint32_t (*receive)(HostGroup&, const oh_lane_handle&, uint64_t)) {
   for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{2, 2}, Shape{1, 4, 2}}) {
     TwoSides sides({.ring_shift = 4});
     const oh_lane_handle lane = sides.handle(1, 7);
@@ -274,7 +383,7 @@ void expect_protocol_fault(const std::vector<Line>& lines) {
     start_all(threads, crew, [&](HostGroup& group) {
       // A team may observe that another team's failure ended the lane.
       const uint32_t other = shape.teams > 1 ? OH_LANE_FAILED : OH_LANE_PROTOCOL;
-      EXPECT_THAT(receive_one(group, lane, 100), ::testing::AnyOf(OH_LANE_PROTOCOL, other));
+      EXPECT_THAT(receive(group, lane, 100), ::testing::AnyOf(OH_LANE_PROTOCOL, other));
     });
     threads.join();
     EXPECT_EQ(sides.notice(1).failed[1].fault, OH_LANE_PROTOCOL);
@@ -287,14 +396,18 @@ void expect_protocol_fault(const std::vector<Line>& lines) {
 TEST(DeviceLaneWaitTest, ALengthOrKindThatNobodySends) {
   const auto most = most_small(TwoSides({.ring_shift = 4}).handle(1));
   for (uint32_t word : {most + 1, (1u << 30) - 1, kEnded << 30 | kPut, 3u << 30, ~0u}) {
-    expect_protocol_fault({{{word, 0, 0}, 0}});
+    for (auto* receive : {receive_one, finish_one}) {
+      expect_protocol_fault({{{word, 0, 0}, 0}}, receive);
+    }
   }
 }
 
 TEST(DeviceLaneWaitTest, AnEndingThatNobodySends) {
   const Line announced{{kAnnounced << 30, 100, 0}, 0};
   for (uint32_t word : {0u, 20u, kAnnounced << 30 | kPut, kEnded << 30, kEnded << 30 | 4, ~0u}) {
-    expect_protocol_fault({announced, {{word, 0, 0}, 0}});
+    for (auto* receive : {receive_one, finish_one}) {
+      expect_protocol_fault({announced, {{word, 0, 0}, 0}}, receive);
+    }
   }
 }
 

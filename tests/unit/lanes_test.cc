@@ -23,8 +23,8 @@ class LanesTest : public unit::GpuTest {
 // The memory of lanes does not overlap, and a wide lane's memory grows with the slab.
 TEST(SlabTest, TheLanesOfEverySizeOfSlabLieApart) {
   using namespace kernels;
-  for (uint64_t slab : {kLeastSlab, kLeastSlab + 1, 6144 * kKiB, kWideSlab - 1, kWideSlab,
-                        32768 * kKiB, 262144 * kKiB}) {
+  for (uint64_t slab : {kLeastSlab, kLeastSlab + 1, kLeastFirstRing - 1, kLeastFirstRing,
+                        6144 * kKiB, kWideSlab - 1, kWideSlab, 32768 * kKiB, 262144 * kKiB}) {
     SCOPED_TRACE(slab);
     std::map<uint64_t, uint64_t> used{{0, kLinesAt}};
     for (uint32_t lane = 0; lane < OH_LANES; ++lane) {
@@ -52,6 +52,10 @@ TEST(SlabTest, TheLanesOfEverySizeOfSlabLieApart) {
   EXPECT_EQ(lane_place(6144 * kKiB, 0).chunk_slots, 64u);
   EXPECT_EQ(lane_place(6144 * kKiB, 1).chunk_shift, 12u);
   EXPECT_EQ(lane_place(262144 * kKiB, 15).chunk_shift, 17u);
+  EXPECT_EQ(lane_place(kLeastFirstRing - 1, 0).ring_shift, 15u);
+  EXPECT_EQ(lane_place(kLeastFirstRing, 0).ring_shift, 16u);
+  EXPECT_EQ(lane_place(6144 * kKiB, 1).ring_shift, 11u);
+  EXPECT_EQ(lane_place(262144 * kKiB, 1).ring_shift, 15u);
 }
 
 // A receive of a small message does not expect a large one that fits.

@@ -95,7 +95,8 @@ TEST(StreamLayout, AMessageHasTheBlocksItGainsFrom) {
       {4 * kKiB, 1, 2, 1},
       {6 * kKiB, 1, 2, 1},
       {8 * kKiB, 1, 4, 1},
-      {16 * kKiB, 1, 8, 1},
+      {8 * kKiB + 1, 1, 4, 4},
+      {16 * kKiB, 1, 8, 4},
       {16 * kKiB + 1, 1, 8, 8},
       {64 * kKiB, 1, 8, 8},
       {kSmall, 1, 8, 8},
@@ -145,8 +146,8 @@ TEST(StreamLayout, AMessageHasTheThreadsItGainsFrom) {
       {4 * kKiB, 192, 352},  // 2 blocks, 1
       {6 * kKiB, 256, 512},
       {8 * kKiB, 192, 704},       // 4 blocks; the most of 1
-      {9 * kKiB, 192, 384},       // two lines of a thread
-      {16 * kKiB, 192, 704},      // 8 blocks, 1
+      {9 * kKiB, 192, 192},       // 4 blocks each
+      {16 * kKiB, 192, 352},      // 8 blocks, 4
       {16 * kKiB + 1, 192, 192},  // 8 blocks each
       {32 * kKiB, 352, 352},      // the most of them with one line
       {33 * kKiB + 1, 192, 192},  // two lines

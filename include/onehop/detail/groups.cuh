@@ -46,6 +46,10 @@ __device__ __forceinline__ uint32_t cluster_size() {
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
+// Orders no accesses.
+__device__ __forceinline__ void arrive_relaxed_at_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -53,6 +57,7 @@ __device__ __forceinline__ void wait_for_cluster() {
 __device__ __forceinline__ uint32_t cluster_rank() { return 0; }
 __device__ __forceinline__ uint32_t cluster_size() { return 1; }
 __device__ __forceinline__ void arrive_at_cluster() {}
+__device__ __forceinline__ void arrive_relaxed_at_cluster() {}
 __device__ __forceinline__ void wait_for_cluster() {}
 #endif
 __device__ __forceinline__ void sync_cluster() {

@@ -154,7 +154,6 @@ struct Half {
   ONEHOP_PROTOCOL bool owes_credit() const { return under_way >= (cursor.mask + 1) / 4; }
   // The leader calls it once no local thread reads lines before `position`.
   ONEHOP_PROTOCOL void give_credit() {
-    if (!owes_credit()) return;
     under_way = 0;
     uint64_t* word = kSingle<A> ? &mine(*lane)->kept_credit : &theirs(*lane)->credit;
     publish<A>(word, epoch(), position);

@@ -15,11 +15,15 @@ struct Receiver {
   Half<A> half;
   Share share;
   uint32_t most;        // bytes of a small message; a receive of more posts its target at once
+  uint32_t spare;       // lines of the ring beside the longest small message
   uint64_t length = 0;  // of the last message
 
   template <typename G>
   ONEHOP_PROTOCOL Receiver(const oh_lane_handle& lane, const G& group)
-      : half(lane, 1), share(group.rank(), group.size()), most(small_bytes(lane)) {
+      : half(lane, 1),
+        share(group.rank(), group.size()),
+        most(small_bytes(lane)),
+        spare(static_cast<uint32_t>(lines_of(lane)) - lines_for(most)) {
     half.looks_up = false;
   }
 
@@ -30,7 +34,8 @@ struct Receiver {
 
   // Receives a message and sets `length`. `place`: of the target, if the peer may map it.
   // `settled`: no other thread of the group uses the target, and its bytes are read only after
-  // give(). `kAnySize`: false if `capacity` is at most `most`; a large message does not fit then.
+  // give(). `kAnySize`: false for a settled message with a `capacity` of at most `most`, which ends
+  // with finish(): no thread waits for another one.
   template <bool kAnySize = true, typename G>
   ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
                                bool settled = false) {
@@ -49,6 +54,7 @@ struct Receiver {
       if (place.region != 0 && !place.idle) A::fence();
       say_where(place, capacity);
     }
+    if (!kAnySize && group.teams() == 1 && group.leads() && half.owes_credit()) half.give_credit();
     // Poll the head alone: polls of lines that have not arrived cost time. Behind the head, load
     // the thread's own line before all else; most messages have it.
     Line head;
@@ -76,14 +82,21 @@ struct Receiver {
       good = false;
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
-    if (settled ? !good : half.agree(group, !good)) return;
+    if (settled ? !good : half.agree(group, !good)) {
+      if (!kAnySize) half.fail(half.fault, 0, 0);
+      return;
+    }
     if (large) {
       if (!early && speaks) say_where(place, capacity);
-      return receive_large<kAnySize>(group, static_cast<uint8_t*>(target), capacity, patience);
+      if constexpr (kAnySize) {
+        return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
+      } else {
+        return refuse_large(capacity, patience, speaks);
+      }
     }
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
     half.advance(lines_for(static_cast<uint32_t>(length)));
-    if (!settled && group.teams() == 1 && group.leads()) half.give_credit();
+    if (!settled && group.teams() == 1 && group.leads() && half.owes_credit()) half.give_credit();
   }
 
   // Returns, to all threads of the single team, whether the next message has begun to arrive, and
@@ -108,8 +121,24 @@ struct Receiver {
 
   template <typename G>
   ONEHOP_PROTOCOL uint32_t give(G& group) {
-    half.give(group, half.owes_credit(), [this] { half.give_credit(); });
+    const bool now = half.owes_credit();
+    half.give(group, now, [this, now] {
+      if (now) half.give_credit();
+    });
     return half.fault;
+  }
+  // In place of give(), at the end of a kernel: no thread votes, for those with a fault have failed
+  // the half, and G::end() makes only the leader wait for the others. Credit would delay the end of
+  // the kernel, so the next receive gives it before it waits, unless the longest small message
+  // might lack room until then.
+  template <typename G>
+  ONEHOP_PROTOCOL void finish(G& group) {
+    group.end();
+    half.all_well = true;
+    const bool now = group.teams() == 1 ? half.under_way > spare : half.owes_credit();
+    half.give(group, now, [this, now] {
+      if (now) half.give_credit();
+    });
   }
 
  private:
@@ -152,7 +181,24 @@ struct Receiver {
     post<A>(theirs(*half.lane)->posted, half.epoch(), half.position, {place, capacity});
   }
 
-  template <bool kAnySize, typename G>
+  // A large message is longer than the target. Each thread finds that for itself.
+  ONEHOP_PROTOCOL void refuse_large(uint64_t capacity, Patience<A>& patience, bool speaks) {
+    Line line{};
+    const bool there = wait_for_ending(&line, patience);
+    half.advance(kLargeLines);
+    half.fault = patience.fault;
+    if (there) half.fault = is_ending(line.words[0]) ? OH_LANE_TRUNCATED : OH_LANE_PROTOCOL;
+    if (half.is_broken()) {
+      half.fail(half.fault, 0, 0);
+    } else if (speaks) {
+      half.warn(OH_LANE_TRUNCATED, length, capacity);
+    }
+  }
+  ONEHOP_PROTOCOL static bool is_ending(uint64_t word) {
+    const uint64_t how = word ^ kEnded << 30;
+    return how >= kPut && how <= kRefused;
+  }
+  template <typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
                                      Patience<A>& patience) {
     // For a short message all threads poll its ending, which saves a broadcast. For a long one
@@ -165,22 +211,18 @@ struct Receiver {
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
     const uint64_t ending = all_look ? line.words[0] : group.share(line.words[0]);
-    const uint64_t how = ending ^ kEnded << 30;
     half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
-    if (how < kPut || how > kRefused) {
+    if (!is_ending(ending)) {
       half.fault = OH_LANE_PROTOCOL;
-    } else if (!fits_here || how == kRefused) {
+    } else if (!fits_here || ending == (kEnded << 30 | kRefused)) {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
       half.fault = OH_LANE_TRUNCATED;
-    } else if (how == kStaged) {
-      if constexpr (kAnySize) {
-        drain(group, to, patience);
-      } else {
-        half.fault = OH_LANE_PROTOCOL;  // no message that is staged fits into the target
-      }
+    } else if (ending == (kEnded << 30 | kStaged)) {
+      drain(group, to, patience);
     }
-    if (group.teams() == 1 && group.leads() && !half.is_broken()) half.give_credit();
+    const bool now = !half.is_broken() && half.owes_credit();
+    if (now && group.teams() == 1 && group.leads()) half.give_credit();
   }
 
   ONEHOP_PROTOCOL bool wait_for_ending(Line* line, Patience<A>& patience) {
