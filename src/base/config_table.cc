@@ -208,10 +208,9 @@ constexpr ConfigEntry kTable[] = {
      .type = "integer",
      .allowed = "2097152 to 268435456",
      .standard = "6291456",
-     .meaning =
-         "Bytes of device memory for each peer's stream domain. What exceeds 2 MiB serves "
-         "large messages of lane 0; from 17 MiB on, of all lanes. Both sides use the smaller "
-         "value.",
+     .meaning = "Bytes of device memory for each peer's stream domain. What exceeds 2 MiB serves "
+                "lane 0: its large messages and, from 4 MiB on, a longer ring; from 17 MiB on, all "
+                "lanes. Both sides use the smaller value.",
      .integer = &Config::stream_slab,
      .low = 2 * kMiB,
      .high = 256 * kMiB},

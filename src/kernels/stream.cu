@@ -33,13 +33,13 @@ struct Teams {
   bool met = false;  // all blocks of the cluster run: their memory may be written
 
   __device__ static uint64_t* doubts() {
-    __shared__ uint64_t places[2];
+    __shared__ uint64_t places[3];  // two that alternate, and one of end()
     return places;
   }
   // A block's shared memory may be written only once the block runs. The first share() waits for
   // that, so it comes before any other barrier.
   __device__ Teams() {
-    if (threadIdx.x == 0) doubts()[0] = doubts()[1] = 0;
+    if (threadIdx.x == 0) doubts()[0] = doubts()[1] = doubts()[2] = 0;
     if (cluster_size() > 1) arrive_at_cluster();
   }
   Teams(const Teams&) = delete;
@@ -78,21 +78,39 @@ struct Teams {
           : "memory");
     }
   }
+  // Stores into the shared variable of the leader's block, before a relaxed barrier.
+  __device__ static void tell_leader(const uint64_t* variable, uint64_t value) {
+    const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(variable));
+    asm volatile(
+        "{ .reg .b32 there;\n"
+        "  mapa.shared::cluster.u32 there, %0, 0;\n"
+        "  st.relaxed.cluster.shared::cluster.u64 [there], %1;\n"
+        "  fence.acq_rel.cluster; }" ::"r"(here),
+        "l"(value)
+        : "memory");
+  }
 #else
   __device__ static void tell_all(const uint64_t*, uint64_t) {}
+  __device__ static void tell_leader(uint64_t* variable, uint64_t value) { *variable = value; }
 #endif
 
   __device__ BlockOfCluster part() const { return {}; }
 
   __device__ void sync() const { cluster_size() == 1 ? __syncthreads() : sync_cluster(); }
-  // The last barrier of a receive; only the leader's block waits. A release would wait until the
-  // stores into the target are visible, but the target is read after the kernel. Credit must not
-  // overtake a thread's loads of lines: each has returned before the thread arrives here, because
-  // its flag decides whether the thread polls again.
-  __device__ void end() const {
-    if (cluster_size() == 1) return __syncthreads();
-    arrive_relaxed_at_cluster();
-    if (cluster_rank() == 0) wait_for_cluster();
+  __device__ void give_up(uint32_t fault) const { tell_leader(&doubts()[2], fault); }
+  // The barrier is relaxed: a release would wait until all stores into the target are visible, but
+  // it is read after the kernel. The leader's credit and cursor must not overtake a thread's loads
+  // of its lines. They have returned when the thread arrives, because it has looked at their flags.
+  // (A line behind the message that it has loaded in vain does not matter.)
+  __device__ uint32_t end() const {
+    if (cluster_size() == 1) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+      arrive_relaxed_at_cluster();
+      if (cluster_rank() == 0) wait_for_cluster();
+    }
+    return leads() ? static_cast<uint32_t>(doubts()[2]) : 0;
   }
   // any() and share() alternate between two places: all threads read a value before its place is
   // written again, since a barrier lies in between.

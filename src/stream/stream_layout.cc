@@ -33,7 +33,7 @@ uint32_t blocks_for(const LayoutOp& one, bool alone) {
   const bool few = bytes <= kMostOfOneTeam || one.expects_put;
   const uint64_t most = few ? std::min(one.most, kMostOfCluster) : one.most;
   uint64_t blocks = divided(bytes, one.per_block);
-  // A receive may wait, so it has half as many where each line still has a thread.
+  // A receive may wait, so it has half as many: by default each line of 16 KiB has a thread.
   if (alone && !sends && bytes <= kOneBlock) blocks = std::bit_ceil(divided(blocks, 2));
   return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, most));
 }

@@ -80,6 +80,7 @@ struct OneThread {
   uint64_t real = 0;
   HostRange lane[2] = {};  // local and remote
   bool good = true;
+  uint32_t fault = 0;
 
   uint32_t team() const { return at; }
   uint32_t teams() const { return of; }
@@ -92,7 +93,8 @@ struct OneThread {
   static uint32_t parts() { return 1; }
   static uint32_t number() { return 0; }
   static void sync() {}
-  static void end() {}
+  void give_up(uint32_t why) { fault = why; }
+  uint32_t end() const { return fault; }
   static bool any(bool flag) { return flag; }
   static uint64_t share(uint64_t value) { return value; }
 

@@ -290,6 +290,25 @@ TEST(DeviceLaneWaitTest, OneThreadOfAStreamGivesUpBeforeTheOthersSeeALargeMessag
   EXPECT_EQ(sides.memory(1).rx.state & (kBusy | kFailed), kFailed);
 }
 
+// The leader has its own lines and learns of the fault.
+TEST(DeviceLaneWaitTest, OneThreadOfAStreamWithoutItsLineFailsTheHalf) {
+  TwoSides sides({.ring_shift = 4, .timeout_ns = 20000});
+  const oh_lane_handle lane = sides.handle(1);
+  const uint32_t lines = lines_for(kSmall);
+  ASSERT_GE(lines, lines_of(lane) / 4) << "credit is due";
+  store_at(lane, 0, {{static_cast<uint32_t>(kSmall), 1, 2}, 0});
+  for (uint32_t i = 1; i + 1 < lines; ++i) store_at(lane, i, {{1, 2, 3}, 0});
+  const std::vector<uint64_t> before = sides.snapshot(0);
+  Crew crew({.threads = 3});
+  ASSERT_NE((lines - 2) % crew.shape.threads, 0u) << "not the leader's line";
+  Threads threads;
+  start_all(threads, crew,
+            [&](HostGroup& group) { EXPECT_EQ(finish_one(group, lane, kSmall), OH_LANE_TIMEOUT); });
+  threads.join();
+  EXPECT_EQ(sides.snapshot(0), before);
+  EXPECT_EQ(sides.memory(1).rx.state, make_state(1, 0) | kFailed);
+}
+
 // A large message is longer than the target of a small one. The lane goes on.
 TEST(DeviceLaneWaitTest, AStreamRefusesAMessageThatIsTooLong) {
   for (const Shape& shape : {Shape{}, Shape{1, 3}, Shape{2, 2}}) {
@@ -312,8 +331,8 @@ TEST(DeviceLaneWaitTest, AStreamRefusesAMessageThatIsTooLong) {
   }
 }
 
-// A receive of a stream gives credit before it waits, and at its end only if the longest small
-// message might lack room.
+// A receive of a stream gives credit before it waits, and at its end only if many lines are not
+// free.
 TEST(DeviceLaneWaitTest, AStreamGivesCreditBeforeItWaits) {
   constexpr uint64_t kQuarter = 8;
   TwoSides sides({.small_max = 24});
@@ -334,17 +353,22 @@ TEST(DeviceLaneWaitTest, AStreamGivesCreditBeforeItWaits) {
   ASSERT_EQ(send_one(alone.group, lanes[0], 8), OH_LANE_OK);
   threads.join();
 }
-TEST(DeviceLaneWaitTest, AStreamKeepsBackNoCreditThatTheLongestMessageNeeds) {
-  constexpr uint64_t kQuarter = 8;  // which the longest message leaves free
-  for (uint64_t lines : {kQuarter, kQuarter + 1}) {
-    TwoSides sides;
-    Alone alone;
-    const uint64_t size = bytes_within(static_cast<uint32_t>(lines));
-    const oh_lane_handle lanes[] = {sides.handle(0), sides.handle(1)};
-    ASSERT_EQ(send_one(alone.group, lanes[0], size), OH_LANE_OK);
-    ASSERT_EQ(finish_one(alone.group, lanes[1], size), OH_LANE_OK);
-    EXPECT_EQ(sides.memory(0).credit, make_word(1, lines > kQuarter ? lines : 0));
-    EXPECT_EQ(send_one(alone.group, lanes[0], most_small(lanes[0])), OH_LANE_OK);
+TEST(DeviceLaneWaitTest, AStreamKeepsBackCreditForHalfOfTheRingAtMost) {
+  struct {
+    uint64_t small_max, limit;
+  } const cases[] = {{UINT64_MAX, 8},          // the longest message has three quarters of the ring
+                     {bytes_within(16), 16}};  // a half
+  for (const auto& [small_max, limit] : cases) {
+    for (uint64_t lines : {limit - 1, limit}) {
+      TwoSides sides({.small_max = small_max});
+      const oh_lane_handle lanes[] = {sides.handle(0), sides.handle(1)};
+      Alone alone;
+      const uint64_t size = bytes_within(static_cast<uint32_t>(lines));
+      ASSERT_EQ(send_one(alone.group, lanes[0], size), OH_LANE_OK);
+      ASSERT_EQ(finish_one(alone.group, lanes[1], size), OH_LANE_OK);
+      EXPECT_EQ(sides.memory(0).credit, make_word(1, lines < limit ? 0 : lines));
+      EXPECT_EQ(send_one(alone.group, lanes[0], small_bytes(lanes[0])), OH_LANE_OK);
+    }
   }
 }
 
@@ -408,6 +432,10 @@ TEST(DeviceLaneWaitTest, AnEndingThatNobodySends) {
     for (auto* receive : {receive_one, finish_one}) {
       expect_protocol_fault({announced, {{word, 0, 0}, 0}}, receive);
     }
+  }
+  // The target is too small for a large message: only a refusal is valid.
+  for (uint32_t how : {kPut, kStaged}) {
+    expect_protocol_fault({announced, {{kEnded << 30 | how, 0, 0}, 0}}, finish_one);
   }
 }
 

@@ -33,6 +33,7 @@ struct Room {
   std::barrier<> barrier;
   uint64_t values[2] = {};
   std::vector<uint8_t> says[2];
+  std::atomic<uint32_t> fault{0};
 };
 
 // One of the threads that share a Room.
@@ -41,7 +42,11 @@ class Guest {
   Guest(Room& room, uint32_t at) : room_(room), at_(at) {}
   bool leads() const { return at_ == 0; }
   void sync() { room_.barrier.arrive_and_wait(); }
-  void end() { leads() ? sync() : static_cast<void>(room_.barrier.arrive()); }
+  void give_up(uint32_t fault) { room_.fault = fault; }
+  uint32_t end() {
+    leads() ? sync() : static_cast<void>(room_.barrier.arrive());
+    return leads() ? room_.fault.load() : 0;
+  }
   uint64_t share(uint64_t value) {
     turn_ ^= 1;
     if (leads()) room_.values[turn_] = value;

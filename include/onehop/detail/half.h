@@ -18,6 +18,7 @@ namespace onehop::detail {
 //       has ended; any thread may call it, repeatedly. let_next(): later work of the stream may
 //       start, up to its own follow(); all threads call it. part(): a part of the team that moves
 //       bytes on its own: number() of parts(), leads(), share(), any(), sync(), copy().
+//       Receiver::finish() needs two more.
 template <typename A>
 struct Half {
   const oh_lane_handle* lane;
@@ -29,7 +30,7 @@ struct Half {
   uint32_t chunks_used = 0;  // of the staged ring, since the half was taken
   uint32_t fault = OH_LANE_OK;
   bool all_know = false;  // the team knows that the half is broken: no thread votes again
-  bool all_well = false;  // no thread of the team is broken, and none has got a fault since
+  bool all_well = false;  // no vote is due: no thread is broken, or the leader knows the fault
   bool fenced = false;    // the thread that gives the half back has fenced the puts
   bool looks_up = true;   // the operation may read the table of imports
   Cursor cursor;          // `position` in the ring

@@ -116,8 +116,8 @@ ONEHOP_PROTOCOL LaneNotice* signals_notice(const oh_lane_handle& lane) {
   return notice(lane) + (OH_LANES - lane.lane);
 }
 ONEHOP_PURE uint64_t lines_of(const oh_lane_handle& lane) { return uint64_t{1} << lane.ring_shift; }
-// The receiver returns credit after each quarter of the ring. A small message leaves that much
-// free, so it never waits for credit that the receiver still holds.
+// A small message leaves a quarter of the ring free, so it never waits for credit that the receiver
+// keeps back. (See lines_kept(), too.)
 ONEHOP_PURE uint32_t most_small(const oh_lane_handle& lane) {
   const uint32_t lines = 1u << lane.ring_shift;
   return bytes_within(lines - lines / 4);
@@ -126,6 +126,12 @@ ONEHOP_PURE uint32_t most_small(const oh_lane_handle& lane) {
 ONEHOP_PURE uint32_t small_bytes(const oh_lane_handle& lane) {
   return lane.small_max < most_small(lane) ? static_cast<uint32_t>(lane.small_max)
                                            : most_small(lane);
+}
+
+// Lines for which a receive of a stream gives credit when it ends. For fewer the next one does.
+ONEHOP_PURE uint32_t lines_kept(const oh_lane_handle& lane) {
+  const uint32_t lines = 1u << lane.ring_shift;
+  return lines_for(small_bytes(lane)) <= lines / 2 ? lines / 2 : lines / 4;
 }
 
 // Ends a wait at the host's request or at its deadline. Checks the host's word and the clock only

@@ -2,7 +2,8 @@
 //
 // The receiver of messages over a lane (message.h).
 //
-// Threading: see Half. The target is complete when receive() returns; if `settled`, after give().
+// Threading: see Half. The target is complete when receive() returns; if `settled`, after give() or
+// at the end of a kernel that calls finish().
 #pragma once
 
 #include "onehop/detail/message.h"
@@ -15,7 +16,7 @@ struct Receiver {
   Half<A> half;
   Share share;
   uint32_t most;        // bytes of a small message; a receive of more posts its target at once
-  uint32_t spare;       // lines of the ring beside the longest small message
+  uint32_t kept;        // of finish(): lines_kept()
   uint64_t length = 0;  // of the last message
 
   template <typename G>
@@ -23,7 +24,7 @@ struct Receiver {
       : half(lane, 1),
         share(group.rank(), group.size()),
         most(small_bytes(lane)),
-        spare(static_cast<uint32_t>(lines_of(lane)) - lines_for(most)) {
+        kept(lines_kept(lane)) {
     half.looks_up = false;
   }
 
@@ -34,8 +35,8 @@ struct Receiver {
 
   // Receives a message and sets `length`. `place`: of the target, if the peer may map it.
   // `settled`: no other thread of the group uses the target, and its bytes are read only after
-  // give(). `kAnySize`: false for a settled message with a `capacity` of at most `most`, which ends
-  // with finish(): no thread waits for another one.
+  // give(). `kAnySize`: false for a settled message with a `capacity` of at most `most`. Then no
+  // thread waits for another one, and finish() follows.
   template <bool kAnySize = true, typename G>
   ONEHOP_PROTOCOL void receive(G& group, void* target, uint64_t capacity, const Place& place = {},
                                bool settled = false) {
@@ -83,7 +84,7 @@ struct Receiver {
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (settled ? !good : half.agree(group, !good)) {
-      if (!kAnySize) half.fail(half.fault, 0, 0);
+      if constexpr (!kAnySize) group.give_up(half.fault);
       return;
     }
     if (large) {
@@ -91,7 +92,9 @@ struct Receiver {
       if constexpr (kAnySize) {
         return receive_large(group, static_cast<uint8_t*>(target), capacity, patience);
       } else {
-        return refuse_large(capacity, patience, speaks);
+        refuse_large(capacity, patience, speaks);
+        if (half.is_broken()) group.give_up(half.fault);
+        return;
       }
     }
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
@@ -121,27 +124,29 @@ struct Receiver {
 
   template <typename G>
   ONEHOP_PROTOCOL uint32_t give(G& group) {
-    const bool now = half.owes_credit();
-    half.give(group, now, [this, now] {
-      if (now) half.give_credit();
-    });
+    give(group, half.owes_credit());
     return half.fault;
   }
-  // In place of give(), at the end of a kernel: no thread votes, for those with a fault have failed
-  // the half, and G::end() makes only the leader wait for the others. Credit would delay the end of
-  // the kernel, so the next receive gives it before it waits, unless the longest small message
-  // might lack room until then.
+  // In place of give(), for a target that is read after the kernel: no vote. At G::end() the leader
+  // alone waits for the others, and learns what one of them has passed to G::give_up(). Credit
+  // would delay the end of the kernel, so the next receive gives it before it waits, unless it is
+  // due for lines_kept().
   template <typename G>
   ONEHOP_PROTOCOL void finish(G& group) {
-    group.end();
+    const uint32_t fault = group.end();
+    if (fault != OH_LANE_OK) half.fault = fault;
     half.all_well = true;
-    const bool now = group.teams() == 1 ? half.under_way > spare : half.owes_credit();
-    half.give(group, now, [this, now] {
-      if (now) half.give_credit();
-    });
+    give(group, group.teams() == 1 ? half.under_way >= kept : half.owes_credit());
   }
 
  private:
+  template <typename G>
+  ONEHOP_PROTOCOL void give(G& group, bool credit) {
+    half.give(group, credit, [this, credit] {
+      if (credit) half.give_credit();
+    });
+  }
+
   static constexpr uint32_t kNothing = ~0u;  // no head begins with it
 
   // receive() rejects an invalid head. The length fits into the value that learn() broadcasts.
@@ -181,22 +186,18 @@ struct Receiver {
     post<A>(theirs(*half.lane)->posted, half.epoch(), half.position, {place, capacity});
   }
 
-  // A large message is longer than the target. Each thread finds that for itself.
+  // A large message is longer than the target, so the sender refuses it. Each thread sees that.
   ONEHOP_PROTOCOL void refuse_large(uint64_t capacity, Patience<A>& patience, bool speaks) {
     Line line{};
-    const bool there = wait_for_ending(&line, patience);
-    half.advance(kLargeLines);
-    half.fault = patience.fault;
-    if (there) half.fault = is_ending(line.words[0]) ? OH_LANE_TRUNCATED : OH_LANE_PROTOCOL;
-    if (half.is_broken()) {
-      half.fail(half.fault, 0, 0);
-    } else if (speaks) {
-      half.warn(OH_LANE_TRUNCATED, length, capacity);
+    if (!wait_for_ending(&line, patience)) {
+      half.fault = patience.fault;
+    } else if (line.words[0] != (kEnded << 30 | kRefused)) {
+      half.fault = OH_LANE_PROTOCOL;
+    } else {
+      half.fault = OH_LANE_TRUNCATED;
+      half.advance(kLargeLines);
+      if (speaks) half.warn(OH_LANE_TRUNCATED, length, capacity);
     }
-  }
-  ONEHOP_PROTOCOL static bool is_ending(uint64_t word) {
-    const uint64_t how = word ^ kEnded << 30;
-    return how >= kPut && how <= kRefused;
   }
   template <typename G>
   ONEHOP_PROTOCOL void receive_large(G& group, uint8_t* to, uint64_t capacity,
@@ -211,14 +212,15 @@ struct Receiver {
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (half.agree(group, !there)) return;
     const uint64_t ending = all_look ? line.words[0] : group.share(line.words[0]);
+    const uint64_t how = ending ^ kEnded << 30;
     half.advance(kLargeLines);
     const bool fits_here = length <= capacity;
-    if (!is_ending(ending)) {
+    if (how < kPut || how > kRefused) {
       half.fault = OH_LANE_PROTOCOL;
-    } else if (!fits_here || ending == (kEnded << 30 | kRefused)) {
+    } else if (!fits_here || how == kRefused) {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
       half.fault = OH_LANE_TRUNCATED;
-    } else if (ending == (kEnded << 30 | kStaged)) {
+    } else if (how == kStaged) {
       drain(group, to, patience);
     }
     const bool now = !half.is_broken() && half.owes_credit();
