@@ -18,7 +18,7 @@ namespace onehop::detail {
 //       has ended; any thread may call it, repeatedly. let_next(): later work of the stream may
 //       start, up to its own follow(); all threads call it. part(): a part of the team that moves
 //       bytes on its own: number() of parts(), leads(), share(), any(), sync(), copy().
-//       Receiver::finish() needs two more.
+//       Receiver::finish(): give_up(fault), before end(), which returns such a fault to the leader.
 template <typename A>
 struct Half {
   const oh_lane_handle* lane;

@@ -128,7 +128,7 @@ ONEHOP_PURE uint32_t small_bytes(const oh_lane_handle& lane) {
                                            : most_small(lane);
 }
 
-// Lines for which a receive of a stream gives credit when it ends. For fewer the next one does.
+// Lines for which Receiver::finish() gives credit. For fewer the next receive does.
 ONEHOP_PURE uint32_t lines_kept(const oh_lane_handle& lane) {
   const uint32_t lines = 1u << lane.ring_shift;
   return lines_for(small_bytes(lane)) <= lines / 2 ? lines / 2 : lines / 4;
