@@ -64,7 +64,7 @@ class EarlyStream {
 class DeviceEarlyTest : public ::testing::TestWithParam<Shape> {};
 
 // Messages over one lane: none overtakes another, and none is rejected. `receive` has the signature
-// void(HostGroup&, const oh_lane_handle&, std::vector<uint8_t>* target, uint32_t op).
+// void(Receiver<Delayed>&, HostGroup&, std::vector<uint8_t>* target).
 template <typename SizeOf, typename Receive>
 void pass_messages(const Shape& shape, SizeOf size_of, Receive receive) {
   for (int round = 0; round < 10; ++round) {
@@ -87,7 +87,11 @@ void pass_messages(const Shape& shape, SizeOf size_of, Receive receive) {
       ASSERT_EQ(sender.give(group), OH_LANE_OK) << op;
     });
     in.start(threads, [&](HostGroup& group, uint32_t op) {
-      receive(group, sides.handle(1, 1 + op), &targets[op], op);
+      const oh_lane_handle lane = sides.handle(1, 1 + op);
+      Receiver<Delayed> receiver(lane, group);
+      ASSERT_TRUE(receiver.take(group)) << op << ": " << receiver.half.fault;
+      receive(receiver, group, &targets[op]);
+      ASSERT_EQ(receiver.half.fault, OH_LANE_OK) << op;
     });
     threads.join();
     for (uint32_t op = 0; op < kOps; ++op) {
@@ -100,22 +104,17 @@ void pass_messages(const Shape& shape, SizeOf size_of, Receive receive) {
 TEST_P(DeviceEarlyTest, EachTakesTheLaneInItsTurn) {
   pass_messages(
       GetParam(), [](uint32_t op) { return op % 5 == 3 ? 900u : 8u + op * 7 % 100; },
-      [](HostGroup& group, const oh_lane_handle& lane, std::vector<uint8_t>* target, uint32_t op) {
-        Receiver<Delayed> receiver(lane, group);
-        ASSERT_TRUE(receiver.take(group)) << op << ": " << receiver.half.fault;
+      [](Receiver<Delayed>& receiver, HostGroup& group, std::vector<uint8_t>* target) {
         receiver.receive(group, target->data(), target->size(), {}, true);
-        ASSERT_EQ(receiver.give(group), OH_LANE_OK) << op;
+        receiver.give(group);
       });
 }
 
 TEST_P(DeviceEarlyTest, SmallOnesEndWithoutAVote) {
   pass_messages(
       GetParam(), [](uint32_t op) { return op % 5 == 3 ? 400u : 8u + op * 7 % 100; },
-      [](HostGroup& group, const oh_lane_handle& lane, std::vector<uint8_t>* target, uint32_t op) {
-        Receiver<Delayed> receiver(lane, group);
-        ASSERT_TRUE(receiver.take(group)) << op << ": " << receiver.half.fault;
+      [](Receiver<Delayed>& receiver, HostGroup& group, std::vector<uint8_t>* target) {
         receiver.receive<false>(group, target->data(), 400, {}, true);
-        EXPECT_EQ(receiver.half.fault, OH_LANE_OK) << op;
         receiver.finish(group);
       });
 }

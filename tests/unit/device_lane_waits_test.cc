@@ -55,6 +55,11 @@ void store_at(const oh_lane_handle& receiver, uint64_t position, Line line) {
 void announce(TwoSides& sides, uint64_t size) {
   store_at(sides.handle(1), 0, {{kAnnounced << 30, static_cast<uint32_t>(size), 0}, 0});
 }
+// The head of a small message, and the first of its other lines.
+void store_two_lines(TwoSides& sides) {
+  store_at(sides.handle(1), 0, {{static_cast<uint32_t>(kSmall), 1, 2}, 0});
+  store_at(sides.handle(1), 1, {{1, 2, 3}, 0});
+}
 // Sends messages without receiving any, until the ring is full.
 void fill_ring(TwoSides& sides) {
   Alone alone;
@@ -88,19 +93,11 @@ const Wait kWaits[] = {
      true},
     {"Head", 1, [](TwoSides&) {},
      [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kSmall); }},
-    {"Body", 1,
-     [](TwoSides& sides) {
-       store_at(sides.handle(1), 0, {{static_cast<uint32_t>(kSmall), 1, 2}, 0});
-       store_at(sides.handle(1), 1, {{1, 2, 3}, 0});
-     },
+    {"Body", 1, store_two_lines,
      [](HostGroup& group, const oh_lane_handle& lane) { return receive_one(group, lane, kSmall); }},
     {"HeadInAStream", 1, [](TwoSides&) {},
      [](HostGroup& group, const oh_lane_handle& lane) { return finish_one(group, lane, kSmall); }},
-    {"BodyInAStream", 1,
-     [](TwoSides& sides) {
-       store_at(sides.handle(1), 0, {{static_cast<uint32_t>(kSmall), 1, 2}, 0});
-       store_at(sides.handle(1), 1, {{1, 2, 3}, 0});
-     },
+    {"BodyInAStream", 1, store_two_lines,
      [](HostGroup& group, const oh_lane_handle& lane) { return finish_one(group, lane, kSmall); }},
     {"EndingInAStream", 1, [](TwoSides& sides) { announce(sides, kLarge); },
      [](HostGroup& group, const oh_lane_handle& lane) { return finish_one(group, lane, kSmall); },
