@@ -83,9 +83,12 @@ class Inbox:
             try:
                 endpoint.notification_ready().wait(timeout=None)
             except onehop.Error as failure:
-                if not self.closed:
+                if self.closed:
+                    break
+                # A closed endpoint is no failure: the interpreter's exit closes all endpoints.
+                if failure.status not in (Status.CANCELLED, Status.CLOSED):
                     _log.warning("notifications are only seen when they are asked for: %s", failure)
-                    return
+                return
             with self._lock, contextlib.suppress(onehop.Error):
                 if not self.closed:
                     self._collect(endpoint)

@@ -243,7 +243,9 @@ class Hub:
                 if not self._closed:
                     self._collect()
             except onehop.Error as failure:
-                if not self._closed:
+                # A closed endpoint is no failure: the interpreter's exit closes all endpoints.
+                ended = failure.status in (Status.CANCELLED, Status.CLOSED)
+                if not self._closed and not ended:
                     _log.warning("leases of an endpoint end, for its thread does: %s", failure)
                 break
             except Exception:

@@ -361,7 +361,7 @@ def test_two_tables_of_one_publisher(made):
         Subscriber(trainer.endpoint, [trainer.table] * 2, name="s")
 
 
-def test_a_closed_endpoint_ends_begin(made):
+def test_a_closed_endpoint_ends_begin(made, caplog):
     trainer = made(Trainer)
     engine = made(Engine, trainer)
     trainer.publish(1)
@@ -380,6 +380,7 @@ def test_a_closed_endpoint_ends_begin(made):
     trainer.endpoint.close()
     thread.join(10)
     assert isinstance(failures[0], onehop.EndpointError)
+    assert caplog.messages == []
     with pytest.raises(onehop.Error):
         held.finish()
 
