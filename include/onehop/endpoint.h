@@ -37,7 +37,10 @@ OH_API oh_status oh_endpoint_create(const oh_endpoint_options* options, oh_endpo
  * endpoint. The handle stays valid; calls with it return OH_ERR_CLOSED.
  */
 OH_API void oh_endpoint_close(oh_endpoint* endpoint);
-/* Closes the endpoint and frees the handle. */
+/*
+ * Closes the endpoint and frees the handle. When the handles of its peers, regions and batches are
+ * freed, too, no thread of onehop uses the endpoint: the process may exit.
+ */
 OH_API void oh_endpoint_destroy(oh_endpoint* endpoint);
 
 /* Writes the address by which peers connect. Every process that has it can connect: keep it secret.

@@ -132,7 +132,9 @@ oh_status oh_prepared_batch_post(oh_prepared_batch* prepared, const oh_put_optio
 }
 
 void oh_prepared_batch_release(oh_prepared_batch* prepared) {
-  if (prepared && prepared->prepared->endpoint->is_of_this_process()) delete prepared;
+  if (!prepared || !prepared->prepared->endpoint->is_of_this_process()) return;
+  const CallbacksEnd end(*prepared->prepared->endpoint);
+  delete prepared;
 }
 
 }  // extern "C"

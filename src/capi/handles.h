@@ -56,6 +56,20 @@ oh_status report(const Status& status);
 // of a list or a buffer that is too small.
 oh_status answer(const Status& status);
 
+// Precedes the deletion of a handle in a scope. At the scope's end it waits for callbacks of the
+// watcher: one may hold an object of the handle, and would destroy it later. So nothing of an
+// endpoint runs in another thread after its last handle, and the process may fork or exit.
+class CallbacksEnd {
+ public:
+  explicit CallbacksEnd(const Endpoint& endpoint) : node_(endpoint.node()) {}
+  ~CallbacksEnd() { node_->watcher().await_callbacks(); }
+  CallbacksEnd(const CallbacksEnd&) = delete;
+  CallbacksEnd& operator=(const CallbacksEnd&) = delete;
+
+ private:
+  std::shared_ptr<Node> node_;
+};
+
 // Reports a null handle or argument.
 oh_status null_argument(const char* function, const char* name);
 #define OH_CHECK_ARGUMENT(argument) \

@@ -132,7 +132,9 @@ oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int
 }
 
 void oh_remote_region_detach(oh_remote_region* remote) {
-  if (remote && remote->attached->endpoint->is_of_this_process()) delete remote;
+  if (!remote || !remote->attached->endpoint->is_of_this_process()) return;
+  const CallbacksEnd end(*remote->attached->endpoint);
+  delete remote;
 }
 size_t oh_remote_region_size(oh_remote_region* remote) {
   return remote ? remote->attached->target.length : 0;

@@ -57,6 +57,15 @@ void Watcher::stop() {
   tasks.swap(tasks_);
 }
 
+void Watcher::await_callbacks() {
+  if (on_thread()) return;
+  // The caller's release of a reference comes before this load, and pairs with the fence in loop():
+  // a callback that this load does not see finds the object gone.
+  full_fence();
+  const int turn = turn_.load(std::memory_order_acquire);
+  if (turn % 2 != 0) turn_.wait(turn, std::memory_order_acquire);
+}
+
 bool Watcher::on_thread() const { return pthread_equal(pthread_self(), thread_) != 0; }
 
 void Watcher::move_to(int numa_node) {
@@ -140,6 +149,8 @@ void Watcher::loop() {
       OH_LOG(kError, "the watcher stops: epoll_wait failed with errno %d", -count);
       return;
     }
+    turn_.fetch_add(1, std::memory_order_relaxed);
+    full_fence();  // pairs with await_callbacks()
     bool strangers = false;
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == static_cast<uint32_t>(strangers_.get())) {
@@ -153,6 +164,8 @@ void Watcher::loop() {
     }
     run_due_tasks();
     if (strangers) serve_strangers();
+    turn_.fetch_add(1, std::memory_order_release);
+    turn_.notify_all();
   }
 }
 

@@ -54,6 +54,11 @@ class Watcher {
   void post(Task task) { post_at(0, std::move(task)); }
   void post_at(int64_t at, Task task);
 
+  // Waits for the callbacks that run now and for the release of what they hold. An object that lost
+  // its last other reference before the call is destroyed when it returns. On the watcher's thread,
+  // returns at once.
+  void await_callbacks();
+
   bool on_thread() const;
   // Moves the thread to the CPUs of a NUMA node; -1: to all CPUs that it may use.
   void move_to(int numa_node);
@@ -74,7 +79,8 @@ class Watcher {
   UniqueFd event_;
   unsigned long thread_ = 0;
   std::atomic<bool> stopping_{false};
-  ThreadPlace place_;  // used on the watcher's thread only
+  std::atomic<int> turn_{0};  // odd while callbacks run
+  ThreadPlace place_;         // used on the watcher's thread only
 
   Mutex mutex_;
   struct Entry {

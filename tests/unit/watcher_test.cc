@@ -118,6 +118,38 @@ TEST_F(WatcherTest, AHandlerLivesUntilItsCallbackIsOver) {
   EXPECT_TRUE(unit::eventually([] { return Calls::alive.load() == 0; }));
 }
 
+TEST_F(WatcherTest, CallbacksAreAwaitedWithWhatTheyHold) {
+  auto [one, two] = unit::socket_pair();
+  int fd = one.get();
+  std::promise<void> runs;
+  auto handler = std::make_shared<Calls>([&, fd](uint32_t) {
+    watcher_->remove(fd);
+    runs.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    watcher_->await_callbacks();  // its own thread does not wait for itself
+  });
+  ASSERT_TRUE(is_ok(watcher_->add(fd, EPOLLIN, std::move(handler))));
+  ASSERT_EQ(write(two.get(), "x", 1), 1);
+  runs.get_future().wait();
+  watcher_->await_callbacks();
+  EXPECT_EQ(Calls::alive.load(), 0);
+  watcher_->await_callbacks();  // none runs
+}
+
+TEST_F(WatcherTest, NoCallbackHoldsWhatWasReleasedBeforeTheWait) {
+  for (int round = 0; round < 2000; ++round) {
+    auto object = std::make_shared<int>(round);
+    std::weak_ptr<int> weak = object;
+    watcher_->post([weak] {
+      if (std::shared_ptr<int> held = weak.lock()) sched_yield();
+    });
+    object.reset();
+    watcher_->await_callbacks();
+    // A reference that a callback still held would count.
+    ASSERT_EQ(weak.use_count(), 0) << round;
+  }
+}
+
 TEST_F(WatcherTest, InterestCanBeSwitchedOffAndOn) {
   auto [one, two] = unit::socket_pair();
   std::atomic<int> count{0};
