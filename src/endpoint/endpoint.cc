@@ -125,6 +125,8 @@ void Endpoint::close() {
       OH_LOG(kError, "%s", status.text().c_str());
     }
   }
+  // A callback may be in a call of UCX, whose destructors run when the process exits.
+  node_->watcher().await_callbacks();
 }
 
 // ---- Links ------------------------------------------------------------------------------------

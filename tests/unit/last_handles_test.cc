@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The call that deletes a handle waits for the watcher's callbacks: after the last handle of a
-// process, nothing of its endpoints runs in another thread.
+// The calls that close an endpoint or delete a handle wait for the watcher's callbacks: after the
+// last handle of a process, nothing of its endpoints runs in another thread.
 #include <dirent.h>
 
 #include <chrono>
@@ -81,6 +81,7 @@ TEST(LastHandles, WaitForCallbacks) {
   expect_wait(endpoint->endpoint, [&] { oh_peer_release(peer); });
   expect_wait(other->endpoint, [&] { oh_region_release(region); });
   expect_wait(other->endpoint, [&] { oh_endpoint_destroy(other); });
+  expect_wait(endpoint->endpoint, [&] { oh_endpoint_close(endpoint); });
   expect_wait(endpoint->endpoint, [&] { oh_endpoint_destroy(endpoint); });
   EXPECT_LE(threads(), before);
 }
