@@ -12,9 +12,10 @@
 namespace oh::cuda::fake {
 namespace {
 
-Code run(ContextState& context, const void* argument) {
+Code run(ContextState& context, const Grid& grid, const void* argument) {
   kernels::AtomicArgs args;
   memcpy(&args, argument, sizeof(args));
+  if (grid.blocks != 1) return kLaunchFailed;
   if (args.word == 0) return kSuccess;
   if (args.word % sizeof(uint64_t) != 0 || args.before % sizeof(uint64_t) != 0) {
     return kLaunchFailed;  // misaligned
@@ -31,6 +32,7 @@ Code run(ContextState& context, const void* argument) {
 
 }  // namespace
 
-const Kernel kAtomic = {kernels::kAtomicKernel, sizeof(kernels::AtomicArgs), false, run};
+const Kernel kAtomic = {kernels::kAtomicKernel, sizeof(kernels::AtomicArgs), kMostThreads, false,
+                        run};
 
 }  // namespace oh::cuda::fake

@@ -43,25 +43,25 @@ bool copy_mapped(const ContextState& context, uint64_t to, uint64_t from, uint64
 namespace {
 
 template <typename Args>
-bool run_shares(const ContextState& context, const Args& args) {
+Code run_shares(const ContextState& context, const Grid& grid, const Args& args) {
+  if (uint64_t{grid.blocks} * (grid.threads / kWarp) < args.workers) return kLaunchFailed;
   bool good = true;
   for (uint32_t worker = 0; worker < args.workers; ++worker) {
     kernels::walk_share(args, worker, [&](uint64_t to, uint64_t from, uint64_t size) {
       good = good && copy_mapped(context, to, from, size);
     });
   }
-  return good;
+  return good ? kSuccess : kIllegalAddress;
 }
 
-Code run_in_stream(ContextState& context, const void* argument) {
-  const auto* args = static_cast<const kernels::StreamBatchArgs*>(argument);
-  return run_shares(context, *args) ? kSuccess : kIllegalAddress;
+Code run_in_stream(ContextState& context, const Grid& grid, const void* argument) {
+  return run_shares(context, grid, *static_cast<const kernels::StreamBatchArgs*>(argument));
 }
 
-Code run_few(ContextState& context, const void* argument) {
+Code run_few(ContextState& context, const Grid& grid, const void* argument) {
   const auto* args = static_cast<const kernels::FewBlocksArgs*>(argument);
-  if (args->count == 0 || args->count > kernels::kFewBlocks || args->each == 0)
-    return kLaunchFailed;
+  if (args->count == 0 || args->count > kernels::kFewBlocks) return kLaunchFailed;
+  if (args->each == 0 || grid.blocks != args->count * args->each) return kLaunchFailed;
   bool good = true;
   for (uint32_t i = 0; i < args->count; ++i) {
     const kernels::BatchBlock& block = args->blocks[i];
@@ -70,7 +70,7 @@ Code run_few(ContextState& context, const void* argument) {
   return good ? kSuccess : kIllegalAddress;
 }
 
-Code run(ContextState& context, const void* argument) {
+Code run(ContextState& context, const Grid& grid, const void* argument) {
   kernels::BatchArgs args;
   memcpy(&args, argument, sizeof(args));
   const auto shares = mapped(context, args.shares, args.workers + 1);
@@ -79,10 +79,11 @@ Code run(ContextState& context, const void* argument) {
   const auto blocks = mapped(context, args.blocks, args.shares[args.workers].block);
   if (blocks == nullptr) return kIllegalAddress;
   args.blocks = blocks.get();
-  const bool good = run_shares(context, args);
+  const Code code = run_shares(context, grid, args);
+  if (code != kSuccess) return code;
   const auto finished = mapped(context, args.finished);
   const auto word = mapped(context, args.word);
-  if (!good || finished == nullptr || word == nullptr) return kIllegalAddress;
+  if (finished == nullptr || word == nullptr) return kIllegalAddress;
   if (*finished != 0) return kLaunchFailed;  // the host did not zero it
   // Release: a thread that reads the word with acquire sees the preceding copies.
   __atomic_store_n(word.get(), args.value, __ATOMIC_RELEASE);
@@ -91,10 +92,11 @@ Code run(ContextState& context, const void* argument) {
 
 }  // namespace
 
-const Kernel kBatch = {kernels::kBatchKernel, sizeof(kernels::BatchArgs), true, run};
-const Kernel kStreamBatch = {kernels::kStreamBatchKernel, sizeof(kernels::StreamBatchArgs), true,
-                             run_in_stream};
+const Kernel kBatch = {kernels::kBatchKernel, sizeof(kernels::BatchArgs), kernels::kBatchThreads,
+                       true, run};
+const Kernel kStreamBatch = {kernels::kStreamBatchKernel, sizeof(kernels::StreamBatchArgs),
+                             kernels::kBatchThreads, true, run_in_stream};
 const Kernel kStreamFewBlocks = {kernels::kStreamFewBlocksKernel, sizeof(kernels::FewBlocksArgs),
-                                 true, run_few};
+                                 kernels::kBatchThreads, true, run_few};
 
 }  // namespace oh::cuda::fake

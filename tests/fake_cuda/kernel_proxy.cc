@@ -92,7 +92,7 @@ Code run_block(ContextState& context, const std::vector<Task>& tasks, uint32_t b
   return kSuccess;
 }
 
-Code run(ContextState& context, const void* argument) {
+Code run(ContextState& context, const Grid& grid, const void* argument) {
   const auto args = std::make_unique<kernels::ProxyArgs>();
   memcpy(args.get(), argument, sizeof(*args));
   uint32_t blocks = 0;
@@ -102,6 +102,7 @@ Code run(ContextState& context, const void* argument) {
     tasks.push_back({args->ops[i], {}});
     if (!tasks.back().prepare(context)) return kIllegalAddress;
   }
+  if (grid.blocks != std::max(1u, blocks)) return kLaunchFailed;
   std::vector<Code> codes(blocks, kSuccess);
   std::vector<std::thread> others;
   for (uint32_t block = 1; block < blocks; ++block) {
@@ -115,6 +116,7 @@ Code run(ContextState& context, const void* argument) {
 
 }  // namespace
 
-const Kernel kProxy = {kernels::kProxyKernel, sizeof(kernels::ProxyArgs), false, run};
+const Kernel kProxy = {kernels::kProxyKernel, sizeof(kernels::ProxyArgs), kernels::kProxyThreads,
+                       false, run};
 
 }  // namespace oh::cuda::fake

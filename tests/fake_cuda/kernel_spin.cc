@@ -14,7 +14,7 @@
 namespace oh::cuda::fake {
 namespace {
 
-Code run(ContextState& context, const void* argument) {
+Code run(ContextState& context, const Grid&, const void* argument) {
   FakeCudaSpin args;
   memcpy(&args, argument, sizeof(args));
   const auto word = mapped(context, reinterpret_cast<uint64_t*>(args.word));
@@ -37,6 +37,6 @@ Code run(ContextState& context, const void* argument) {
 
 }  // namespace
 
-const Kernel kSpin = {FAKE_CUDA_SPIN, sizeof(FakeCudaSpin), false, run};
+const Kernel kSpin = {FAKE_CUDA_SPIN, sizeof(FakeCudaSpin), kMostThreads, false, run};
 
 }  // namespace oh::cuda::fake

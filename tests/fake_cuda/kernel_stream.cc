@@ -220,7 +220,8 @@ Code run_block(ContextState& context, const std::vector<std::unique_ptr<Task>>& 
   return kSuccess;
 }
 
-Code run_all(ContextState& context, const StreamOp* ops, uint64_t count, bool any_size) {
+Code run_all(ContextState& context, const Grid& grid, const StreamOp* ops, uint64_t count,
+             bool any_size) {
   uint32_t blocks = 0;
   std::vector<std::unique_ptr<Task>> tasks;
   for (uint64_t i = 0; i < count; ++i) {
@@ -228,6 +229,7 @@ Code run_all(ContextState& context, const StreamOp* ops, uint64_t count, bool an
     tasks.push_back(std::make_unique<Task>(ops[i]));
     if (!tasks.back()->prepare(context)) return kIllegalAddress;
   }
+  if (grid.blocks != std::max(1u, blocks) * grid.cluster) return kLaunchFailed;
   std::vector<Code> codes(blocks, kSuccess);
   std::vector<std::thread> others;
   for (uint32_t block = 1; block < blocks; ++block) {
@@ -241,20 +243,20 @@ Code run_all(ContextState& context, const StreamOp* ops, uint64_t count, bool an
 }
 
 template <bool kAnySize>
-Code run_one(ContextState& context, const void* argument) {
+Code run_one(ContextState& context, const Grid& grid, const void* argument) {
   kernels::StreamArgs args;
   memcpy(&args, argument, sizeof(args));
-  return run_all(context, &args.op, args.op.teams > 0 ? 1 : 0, kAnySize);
+  return run_all(context, grid, &args.op, args.op.teams > 0 ? 1 : 0, kAnySize);
 }
 
 template <typename Args>
-Code run_some(ContextState& context, const void* argument) {
+Code run_some(ContextState& context, const Grid& grid, const void* argument) {
   const auto args = std::make_unique<Args>();
   memcpy(args.get(), argument, sizeof(Args));
-  return run_all(context, args->ops, args->count, /*any_size=*/true);
+  return run_all(context, grid, args->ops, args->count, /*any_size=*/true);
 }
 
-Code run_lanes(ContextState& context, const void* argument) {
+Code run_lanes(ContextState& context, const Grid& grid, const void* argument) {
   kernels::LanesArgs args;
   memcpy(&args, argument, sizeof(args));
   const bool imports = args.step == kernels::LanesStep::kImport;
@@ -264,7 +266,9 @@ Code run_lanes(ContextState& context, const void* argument) {
   if (slab == nullptr || (answers == nullptr && !imports)) return kIllegalAddress;
   args.slab = reinterpret_cast<uint64_t>(slab.get());
   args.answers = answers.get();
-  for (uint32_t block = 0; block < std::max(1u, args.blocks); ++block) {
+  const uint32_t blocks = std::max(1u, args.blocks);
+  if (grid.blocks != blocks) return kLaunchFailed;
+  for (uint32_t block = 0; block < blocks; ++block) {
     OneThread group{context, 0, 1};
     kernels::run_lanes<HostAtomics>(args, args.lane + block, group);
   }
@@ -273,13 +277,15 @@ Code run_lanes(ContextState& context, const void* argument) {
 
 }  // namespace
 
-const Kernel kStream = {kernels::kStreamKernel, sizeof(kernels::StreamArgs), false, run_one<false>};
-const Kernel kStreamLarge = {kernels::kStreamLargeKernel, sizeof(kernels::StreamArgs), false,
-                             run_one<true>};
-const Kernel kStreamFew = {kernels::kStreamFewKernel, sizeof(kernels::StreamFewArgs), false,
-                           run_some<kernels::StreamFewArgs>};
-const Kernel kStreamMany = {kernels::kStreamManyKernel, sizeof(kernels::StreamManyArgs), false,
-                            run_some<kernels::StreamManyArgs>};
-const Kernel kLanes = {kernels::kLanesKernel, sizeof(kernels::LanesArgs), false, run_lanes};
+const Kernel kStream = {kernels::kStreamKernel, sizeof(kernels::StreamArgs),
+                        kernels::kStreamSmallThreads, false, run_one<false>};
+const Kernel kStreamLarge = {kernels::kStreamLargeKernel, sizeof(kernels::StreamArgs),
+                             kernels::kStreamThreads, false, run_one<true>};
+const Kernel kStreamFew = {kernels::kStreamFewKernel, sizeof(kernels::StreamFewArgs),
+                           kernels::kStreamThreads, false, run_some<kernels::StreamFewArgs>};
+const Kernel kStreamMany = {kernels::kStreamManyKernel, sizeof(kernels::StreamManyArgs),
+                            kernels::kStreamThreads, false, run_some<kernels::StreamManyArgs>};
+const Kernel kLanes = {kernels::kLanesKernel, sizeof(kernels::LanesArgs), kernels::kLanesThreads,
+                       false, run_lanes};
 
 }  // namespace oh::cuda::fake

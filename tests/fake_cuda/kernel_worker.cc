@@ -55,7 +55,8 @@ struct OneThread {
   }
 };
 
-Code run(ContextState& context, const void* argument) {
+Code run(ContextState& context, const Grid& grid, const void* argument) {
+  if (grid.blocks != 1) return kLaunchFailed;
   kernels::WorkerArgs args;
   memcpy(&args, argument, sizeof(args));
   const auto slots = mapped(context, args.ring.slots, uint64_t{1} << args.ring.shift);
@@ -76,6 +77,7 @@ Code run(ContextState& context, const void* argument) {
 
 }  // namespace
 
-const Kernel kWorker = {kernels::kWorkerKernel, sizeof(kernels::WorkerArgs), false, run};
+const Kernel kWorker = {kernels::kWorkerKernel, sizeof(kernels::WorkerArgs),
+                        kernels::kWorkerThreads, false, run};
 
 }  // namespace oh::cuda::fake

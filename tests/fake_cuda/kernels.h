@@ -14,13 +14,24 @@
 
 namespace oh::cuda::fake {
 
+inline constexpr unsigned kWarp = 32;
+inline constexpr unsigned kMostThreads = 1024;  // of a block
+
+// The thread blocks of a launch.
+struct Grid {
+  unsigned blocks;
+  unsigned threads;  // of a block
+  unsigned cluster;  // blocks of a cluster
+};
+
 struct Kernel {
   const char* name;
-  size_t argument;  // size of the only argument, which is read at the launch or its capture
-  bool is_copy;     // counts as a copy for injected failures
-  // An error puts the context into that error. A kernel that waits must poll context.killed and
-  // return when it is set: nothing else ends it.
-  Code (*run)(ContextState& context, const void* argument);
+  size_t argument;   // size of the only argument, which is read at the launch or its capture
+  unsigned threads;  // of a block, at most
+  bool is_copy;      // counts as a copy for injected failures
+  // An error puts the context into that error; kLaunchFailed: the grid is not the argument's. A
+  // kernel that waits must poll context.killed and return when it is set: nothing else ends it.
+  Code (*run)(ContextState& context, const Grid& grid, const void* argument);
 };
 
 extern const Kernel kAtomic;

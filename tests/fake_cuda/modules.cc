@@ -13,9 +13,8 @@ namespace oh::cuda {
 namespace fake {
 namespace {
 
-constexpr unsigned kMostThreads = 1024;  // per block
-constexpr size_t kMostBytes = 32764;     // per kernel argument, as on devices
-constexpr int kFirstWithClusters = 90;   // code that waits for clusters and earlier kernels
+constexpr size_t kMostBytes = 32764;    // per kernel argument, as on devices
+constexpr int kFirstWithClusters = 90;  // code that waits for clusters and earlier kernels
 const Kernel* const kKernels[] = {&kBatch, &kStreamBatch, &kStreamFewBlocks, &kWorker,
                                   &kSpin,  &kStream,      &kStreamLarge,     &kStreamFew,
                                   &kLanes, &kStreamMany,  &kProxy,           &kAtomic};
@@ -63,6 +62,18 @@ bool is_valid(const LaunchConfig& config) {
   return true;
 }
 
+Grid grid_of(const LaunchConfig& config) {
+  Grid grid{config.grid_x * config.grid_y * config.grid_z,
+            config.block_x * config.block_y * config.block_z, 1};
+  for (unsigned i = 0; i < config.attribute_count; ++i) {
+    const LaunchAttribute& attribute = config.attributes[i];
+    if (attribute.id != kLaunchCluster) continue;
+    const auto& size = attribute.value.cluster;
+    grid.cluster = size.x * size.y * size.z;
+  }
+  return grid;
+}
+
 Code launch(Call& call, const LaunchConfig& config, Function function, void** arguments) {
   if (!is_valid(config)) return kInvalidValue;
   const Kernel* kernel = nullptr;
@@ -75,12 +86,14 @@ Code launch(Call& call, const LaunchConfig& config, Function function, void** ar
   const auto* bytes = static_cast<const char*>(arguments[0]);
   std::vector<char> argument(bytes, bytes + kernel->argument);
   Operation operation;
-  operation.work = [kernel, argument = std::move(argument), context = stream->context] {
-    return kernel->run(*context, argument.data());
+  const Grid grid = grid_of(config);
+  if (grid.threads > kernel->threads) return kInvalidValue;
+  operation.work = [kernel, grid, argument = std::move(argument), context = stream->context] {
+    return kernel->run(*context, grid, argument.data());
   };
   operation.is_copy = kernel->is_copy;
   operation.is_kernel = true;
-  call.world().blocks[kernel->name] = config.grid_x * config.grid_y * config.grid_z;
+  call.world().blocks[kernel->name] = grid.blocks;
   return submit(call.world(), stream, std::move(operation));
 }
 
