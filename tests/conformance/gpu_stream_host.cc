@@ -31,8 +31,7 @@ bool moves(Call call, size_t i) {
   return one ? i >= 100 : i < kBlocks * 2 * kBlock && i % (2 * kBlock) < kBlock;
 }
 
-void enqueue(Side& side, void* stream, Call call, Buffer& local, onehop::RemoteRegion& remote) {
-  oh_peer* peer = side.peer().get();
+void enqueue(oh_peer* peer, void* stream, Call call, Buffer& local, onehop::RemoteRegion& remote) {
   oh_batch batch = batch_of(local);
   batch.count = kBlocks;
   batch.length = kBlock;
@@ -52,18 +51,17 @@ void enqueue(Side& side, void* stream, Call call, Buffer& local, onehop::RemoteR
 
 // Both sides take turns: the one that moves bytes tells which call, and what the other's region
 // had.
-void move_all(Side& side, StreamSide& here, Buffer& local, onehop::RemoteRegion& remote) {
+void move_all(Side& side, oh_peer* peer, void* stream, Buffer& local,
+              onehop::RemoteRegion& remote) {
   for (const Call call : kCalls) {
-    void* graph =
-        capture_graph(here.stream(), [&] { enqueue(side, here.stream(), call, local, remote); });
+    void* graph = capture_graph(stream, [&] { enqueue(peer, stream, call, local, remote); });
     for (const bool in_graph : {false, true}) {
       SCOPED_TRACE("call " + std::to_string(static_cast<int>(call)) +
                    (in_graph ? " in a graph" : ""));
       local.fill(1);
       side.sync();
-      in_graph ? launch_graph(graph, here.stream())
-               : enqueue(side, here.stream(), call, local, remote);
-      here.finish();
+      in_graph ? launch_graph(graph, stream) : enqueue(peer, stream, call, local, remote);
+      synchronize_stream(stream);
       const onehop::Bytes bytes = local.bytes();
       const onehop::Bytes ours = pattern(1, kSize);
       const onehop::Bytes theirs = pattern(2, kSize);
@@ -94,26 +92,34 @@ void be_moved(Side& side, Buffer& region) {
   }
 }
 
+// The side of the region. `for_another`: also for another endpoint, which connects afterwards.
+void own(Side& side, StreamSide& here, bool for_another) {
+  Buffer buffer = side.buffer(kSize);
+  onehop::Region region = side.endpoint().register_memory(buffer.data(), kSize);
+  side.tell(region.descriptor());
+  be_moved(side, buffer);
+  if (for_another) {
+    side.tell(side.endpoint().address());
+    onehop::Peer another = side.endpoint().accept();
+    be_moved(side, buffer);
+  }
+  here.end();
+}
+
 TEST_P(GpuStreamHost, PutsAndGetsInTheOrderOfAStream) {
   run_streams(
       GetParam(),
       [](Side& side, StreamSide& here) {
         Buffer local = side.buffer(kSize);
         onehop::RemoteRegion remote = side.peer().attach(side.hear(), 20s);
-        move_all(side, here, local, remote);
+        move_all(side, side.peer().get(), here.stream(), local, remote);
         oh_remote_memory memory{};
         const bool on_device = conformance::on_device(side.kind().memory[1]);
         EXPECT_EQ(oh_remote_region_device(remote.get(), &memory),
                   on_device ? OH_OK : OH_ERR_NOT_VIABLE);
         here.end();
       },
-      [](Side& side, StreamSide& here) {
-        Buffer buffer = side.buffer(kSize);
-        onehop::Region region = side.endpoint().register_memory(buffer.data(), kSize);
-        side.tell(region.descriptor());
-        be_moved(side, buffer);
-        here.end();
-      });
+      [](Side& side, StreamSide& here) { own(side, here, /*for_another=*/false); });
 }
 
 LinkKind kind_of(const char* name, MemoryKind first, MemoryKind second) {
@@ -140,6 +146,34 @@ std::vector<LinkKind> kinds() {
       threads(kind_of("malloc_and_pinned", kMalloc, kPinned)),
   };
   return all;
+}
+
+// The owner's block is registered once in this process, by the first GPU that used it.
+TEST(GpuStreamHostShared, ASecondGpuUsesTheRegistrationOfTheFirst) {
+  const LinkKind kind = kind_of("malloc_and_shared", MemoryKind::kMalloc, MemoryKind::kShared);
+  run_streams(
+      kind,
+      [](Side& side, StreamSide& here) {
+        Buffer local = side.buffer(kSize);
+        const onehop::Bytes descriptor = side.hear();
+        onehop::RemoteRegion remote = side.peer().attach(descriptor, 20s);
+        move_all(side, side.peer().get(), here.stream(), local, remote);
+        {
+          auto options = onehop::detail::sized<oh_endpoint_options>();
+          const std::string device =
+              "cuda:" + std::to_string(use_device(side.kind().driver, side.kind().device[1]));
+          options.device = device.c_str();
+          onehop::Endpoint endpoint(&options);
+          onehop::Peer peer = endpoint.connect(side.hear());
+          onehop::RemoteRegion same = peer.attach(descriptor, 20s);
+          Buffer second(kSize, MemoryKind::kMalloc);
+          void* stream = make_stream();
+          move_all(side, peer.get(), stream, second, same);
+          destroy_stream(stream);
+        }
+        here.end();
+      },
+      [](Side& side, StreamSide& here) { own(side, here, /*for_another=*/true); });
 }
 
 constexpr auto name_of = [](const auto& test) { return test.param.name; };
