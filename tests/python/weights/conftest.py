@@ -15,9 +15,9 @@ class Cluster:
         self.all += made
         return [one.ready() for one in made]
 
-    def engines(self, tables, wants_of, *arguments):
+    def engines(self, tables, wants_of):
         """Start an engine for each entry, a list of wants by its name."""
-        made = [Remote(Engine, name, tables, wants, *arguments) for name, wants in wants_of.items()]
+        made = [Remote(Engine, name, tables, wants) for name, wants in wants_of.items()]
         self.all += made
         return [one.ready() for one in made]
 

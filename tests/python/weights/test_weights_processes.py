@@ -252,10 +252,10 @@ def test_a_stopped_engine_is_named_and_can_be_evicted(cluster):
 def test_a_stopped_trainer_ends_a_pull_at_its_deadline(cluster, phase):
     trainers = cluster.trainers(grid())
     tables = [trainer.table for trainer in trainers]
-    (engine,) = cluster.engines(tables, {"engine": whole_wants()}, 1.0)
+    (engine,) = cluster.engines(tables, {"engine": whole_wants()})
     publish(trainers, 1)
     if phase == "confirming":
-        engine.hold()
+        engine.hold(2)
     trainers[2].stop()
     with pytest.raises(onehop.TimeoutError, match="'trainer10', whose process is alive"):
         engine.let_go() if phase == "confirming" else engine.pull(None, 0.5)

@@ -76,9 +76,9 @@ class SharedTrainer(Trainer):
 class Engine:
     """A subscriber in its process; wants are as the boxes of a Trainer."""
 
-    def __init__(self, name, tables, wants, timeout=DEADLINE / 2) -> None:
+    def __init__(self, name, tables, wants) -> None:
         self.endpoint = onehop.Endpoint()
-        self.subscriber = Subscriber(self.endpoint, tables, name=name, timeout=timeout)
+        self.subscriber = Subscriber(self.endpoint, tables, name=name, timeout=DEADLINE / 2)
         self.wants = []
         for tensor, shape, start, extent, dtype, named in wants:
             memory = np.zeros(extent, dtype)
@@ -110,9 +110,9 @@ class Engine:
     def wait_version(self, at_least, timeout=...):
         return self.subscriber.wait_version(at_least, timeout)
 
-    def hold(self):
+    def hold(self, timeout=...):
         """Take leases and keep them."""
-        self.parts = self.subscriber.pull_parts()
+        self.parts = self.subscriber.pull_parts(timeout=timeout)
         next(self.parts)
 
     def let_go(self):
