@@ -38,8 +38,9 @@ OH_API oh_status oh_endpoint_create(const oh_endpoint_options* options, oh_endpo
  */
 OH_API void oh_endpoint_close(oh_endpoint* endpoint);
 /*
- * Closes the endpoint and frees the handle. When the handles of its peers, regions and batches are
- * freed, too, no thread of onehop uses the endpoint: the process may exit.
+ * Closes the endpoint and frees the handle. Once all endpoints of the process are closed, and the
+ * handles of their peers, regions, batches and requests are freed, no thread of onehop uses them:
+ * the process may exit.
  */
 OH_API void oh_endpoint_destroy(oh_endpoint* endpoint);
 

@@ -133,7 +133,7 @@ oh_status oh_prepared_batch_post(oh_prepared_batch* prepared, const oh_put_optio
 
 void oh_prepared_batch_release(oh_prepared_batch* prepared) {
   if (!prepared || !prepared->prepared->endpoint->is_of_this_process()) return;
-  const CallbacksEnd end(*prepared->prepared->endpoint);
+  const AwaitsCallbacks end(*prepared->prepared->endpoint);
   delete prepared;
 }
 

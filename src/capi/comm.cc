@@ -60,7 +60,7 @@ void oh_comm_close(oh_comm* comm) {
 
 void oh_comm_destroy(oh_comm* comm) {
   if (!comm || !comm->comm->endpoint()->is_of_this_process()) return;
-  const CallbacksEnd end(*comm->comm->endpoint());
+  const AwaitsCallbacks end(*comm->comm->endpoint());
   comm->comm->close();
   delete comm;
 }

@@ -37,7 +37,7 @@ void oh_endpoint_close(oh_endpoint* endpoint) {
 
 void oh_endpoint_destroy(oh_endpoint* endpoint) {
   if (!endpoint || !endpoint->endpoint->is_of_this_process()) return;
-  const CallbacksEnd end(*endpoint->endpoint);
+  const AwaitsCallbacks end(*endpoint->endpoint);
   endpoint->endpoint->close();
   delete endpoint;
 }
@@ -193,7 +193,7 @@ oh_status oh_region_deregister(oh_region* region, int64_t timeout_ns) {
 
 void oh_region_release(oh_region* region) {
   if (!region || !region->endpoint->is_of_this_process()) return;
-  const CallbacksEnd end(*region->endpoint);
+  const AwaitsCallbacks end(*region->endpoint);
   // A closed endpoint has already retired the region; ignore the error.
   (void)region->endpoint->memory()
       .deregister(*region->region, Deadline::after(region->endpoint->config().timeout_ns()))

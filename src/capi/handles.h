@@ -56,15 +56,14 @@ oh_status report(const Status& status);
 // of a list or a buffer that is too small.
 oh_status answer(const Status& status);
 
-// Precedes the deletion of a handle in a scope. At the scope's end it waits for callbacks of the
-// watcher: one may hold an object of the handle, and would destroy it later. So nothing of an
-// endpoint runs in another thread after its last handle, and the process may fork or exit.
-class CallbacksEnd {
+// Declare one before you delete a handle. Its destructor waits for callbacks, so that the process
+// may exit after its last handle.
+class AwaitsCallbacks {
  public:
-  explicit CallbacksEnd(const Endpoint& endpoint) : node_(endpoint.node()) {}
-  ~CallbacksEnd() { node_->watcher().await_callbacks(); }
-  CallbacksEnd(const CallbacksEnd&) = delete;
-  CallbacksEnd& operator=(const CallbacksEnd&) = delete;
+  explicit AwaitsCallbacks(const Endpoint& endpoint) : node_(endpoint.node()) {}
+  ~AwaitsCallbacks() { node_->await_last_callbacks(); }
+  AwaitsCallbacks(const AwaitsCallbacks&) = delete;
+  AwaitsCallbacks& operator=(const AwaitsCallbacks&) = delete;
 
  private:
   std::shared_ptr<Node> node_;
@@ -179,8 +178,13 @@ inline Request* acquire(const std::shared_ptr<Endpoint>& endpoint) {
   return endpoint->requests().acquire(*endpoint);
 }
 inline void release(Request* request) {
-  // The last request may destroy the endpoint here.
-  if (request->endpoint->is_of_this_process()) request->endpoint->requests().release(request);
+  Endpoint& endpoint = *request->endpoint;
+  if (endpoint.is_usable()) {
+    endpoint.requests().release(request);
+  } else if (endpoint.is_of_this_process()) {
+    const AwaitsCallbacks end(endpoint);
+    endpoint.requests().release(request);  // the last request may destroy the endpoint
+  }
 }
 // Fails in a child of fork(): there the endpoint's locks may be held by no thread, and its
 // descriptors may be another owner's. For calls that a closed endpoint answers too.

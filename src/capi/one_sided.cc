@@ -133,7 +133,7 @@ oh_status oh_peer_attach(oh_peer* peer, const void* descriptor, size_t size, int
 
 void oh_remote_region_detach(oh_remote_region* remote) {
   if (!remote || !remote->attached->endpoint->is_of_this_process()) return;
-  const CallbacksEnd end(*remote->attached->endpoint);
+  const AwaitsCallbacks end(*remote->attached->endpoint);
   delete remote;
 }
 size_t oh_remote_region_size(oh_remote_region* remote) {

@@ -281,7 +281,7 @@ oh_status oh_peer_close(oh_peer* peer) {
 
 void oh_peer_release(oh_peer* peer) {
   if (!peer || !peer->endpoint->is_of_this_process()) return;
-  const CallbacksEnd end(*peer->endpoint);
+  const AwaitsCallbacks end(*peer->endpoint);
   const std::shared_ptr<Endpoint> endpoint = peer->endpoint;
   const bool over = !peer->peer->usable().ok();
   delete peer;

@@ -28,6 +28,7 @@ class Listener::Stranger : public Watcher::Handler {
   int64_t until() const { return until_; }
   const ConnectionSource& source() const { return caller_.source; }
   Stage stage() const { return stage_; }
+  const Acceptor* acceptor() const { return acceptor_.get(); }
 
   // Identifies the stranger and handles the messages that have already arrived. False: drop it.
   bool begin() {
@@ -208,6 +209,16 @@ void Listener::drop(const Stranger* stranger) {
   for (WaitingRoom<Stranger>& room : rooms_) {
     std::shared_ptr<Stranger> last = room.leave(stranger);
     if (last && last->fd() >= 0) watcher_.remove(last->fd());
+  }
+}
+
+void Listener::drop_those_of(const Acceptor& acceptor) {
+  for (WaitingRoom<Stranger>& room : rooms_) {
+    for (const std::shared_ptr<Stranger>& each :
+         room.take_if([&](const Stranger& stranger) { return stranger.acceptor() == &acceptor; })) {
+      each->refuse(error(OH_ERR_REFUSED, "the endpoint was closed during the handshake"));
+      watcher_.remove(each->fd());
+    }
   }
 }
 

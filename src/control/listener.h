@@ -6,7 +6,7 @@
 // with the most connections and asks it to retry. Strangers that have named a local endpoint and
 // those that have not are counted apart; the number of authenticated connections is not limited.
 //
-// Threading: runs on the watcher's thread; add() and close() from any thread.
+// Threading: runs on the watcher's thread; add() from any thread.
 #pragma once
 
 #include <array>
@@ -65,6 +65,8 @@ class Listener {
 
   // Starts to accept links on this socket.
   Status add(UniqueFd listening);
+  // Drops the strangers that have named this acceptor. On the watcher's thread.
+  void drop_those_of(const Acceptor& acceptor);
 
   // Limit of strangers before their Hello, and the same of those that have named an endpoint.
   static constexpr size_t kPlaces = 128;

@@ -149,9 +149,16 @@ void Node::add_acceptor(const Id& endpoint, std::weak_ptr<Acceptor> acceptor) {
   acceptors_[endpoint] = std::move(acceptor);
 }
 
-void Node::remove_acceptor(const Id& endpoint) {
-  MutexLock lock(mutex_);
-  acceptors_.erase(endpoint);
+void Node::remove_acceptor(const Id& endpoint, const Acceptor& acceptor) {
+  {
+    MutexLock lock(mutex_);
+    acceptors_.erase(endpoint);
+  }
+  watcher_->run([&] { listener_->drop_those_of(acceptor); });
+}
+
+void Node::await_last_callbacks() {
+  if (!has_acceptors()) watcher_->await_callbacks();
 }
 
 std::shared_ptr<Acceptor> Node::find_acceptor(const Id& endpoint) {

@@ -28,9 +28,13 @@ class Node {
   const Id& process() const { return process_; }
 
   void add_acceptor(const Id& endpoint, std::weak_ptr<Acceptor> acceptor);
-  void remove_acceptor(const Id& endpoint);
+  // Also ends the handshakes with the acceptor: nothing of the node refers to it any more.
+  void remove_acceptor(const Id& endpoint, const Acceptor& acceptor);
   std::shared_ptr<Acceptor> find_acceptor(const Id& endpoint);
   bool has_acceptors();
+  // If no acceptor is left, waits for the watcher's callbacks. One may hold the last reference to
+  // an endpoint, and would destroy it, and its worker of UCX, while the process exits.
+  void await_last_callbacks();
   // Counts the endpoints whose GPU is near this NUMA node. While all counted endpoints are near the
   // same node, the watcher runs there.
   void add_numa(int node);

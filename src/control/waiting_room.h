@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "platform/os/net.h"
 
@@ -50,6 +51,17 @@ class WaitingRoom {
   // Removes and returns a guest whose deadline has passed, or null.
   std::shared_ptr<Guest> take_late(int64_t now) {
     return empty() || next_deadline() > now ? nullptr : take(guests_.begin());
+  }
+  // Removes and returns all guests for which `leaves(guest)` is true.
+  template <typename Leaves>
+  std::vector<std::shared_ptr<Guest>> take_if(Leaves leaves) {
+    std::vector<std::shared_ptr<Guest>> taken;
+    for (auto entry = guests_.begin(); entry != guests_.end();) {
+      const auto next = std::next(entry);
+      if (leaves(*entry->guest)) taken.push_back(take(entry));
+      entry = next;
+    }
+    return taken;
   }
   // The earliest deadline. Precondition: not empty.
   int64_t next_deadline() const { return guests_.front().until; }

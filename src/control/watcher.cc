@@ -41,7 +41,7 @@ Result<std::unique_ptr<Watcher>> Watcher::start() {
   watcher->event_ = UniqueFd(result);
   OH_RETURN_IF_ERROR(watch_own(watcher->epoll_.get(), watcher->event_.get()));
   OH_RETURN_IF_ERROR(watch_own(watcher->epoll_.get(), watcher->strangers_.get()));
-  OH_RETURN_IF_ERROR(start_thread("onehop-watcher", run, watcher.get(), &watcher->thread_));
+  OH_RETURN_IF_ERROR(start_thread("onehop-watcher", run_loop, watcher.get(), &watcher->thread_));
   return watcher;
 }
 
@@ -59,11 +59,28 @@ void Watcher::stop() {
 
 void Watcher::await_callbacks() {
   if (on_thread()) return;
-  // The caller's release of a reference comes before this load, and pairs with the fence in loop():
-  // a callback that this load does not see finds the object gone.
+  // Orders the caller's release of a reference before the load. Pairs with the fence in loop(): a
+  // callback of a turn that this load does not see finds the object gone.
   full_fence();
+  // acquire: pairs with the release at the end of the turn in loop().
   const int turn = turn_.load(std::memory_order_acquire);
   if (turn % 2 != 0) turn_.wait(turn, std::memory_order_acquire);
+}
+
+void Watcher::run(const Task& task) {
+  if (on_thread()) return task();
+  auto ran = std::make_shared<std::atomic<bool>>(false);
+  post([task, ran] {
+    task();
+    ran->store(true, std::memory_order_release);
+  });
+  // acquire, twice: pairs with the task, and with run_loop().
+  int turn = turn_.load(std::memory_order_acquire);
+  while (!ran->load(std::memory_order_acquire) && !ended_.load(std::memory_order_acquire)) {
+    turn_.wait(turn, std::memory_order_acquire);
+    turn = turn_.load(std::memory_order_acquire);
+  }
+  await_callbacks();
 }
 
 bool Watcher::on_thread() const { return pthread_equal(pthread_self(), thread_) != 0; }
@@ -139,7 +156,13 @@ void Watcher::run_due_tasks() {
   for (Task& task : due) task();
 }
 
-void Watcher::run(void* context) { static_cast<Watcher*>(context)->loop(); }
+void Watcher::run_loop(void* context) {
+  auto* watcher = static_cast<Watcher*>(context);
+  watcher->loop();
+  watcher->ended_.store(true, std::memory_order_release);
+  watcher->turn_.fetch_add(2, std::memory_order_release);
+  watcher->turn_.notify_all();
+}
 
 void Watcher::loop() {
   epoll_event events[64];
@@ -164,7 +187,7 @@ void Watcher::loop() {
     }
     run_due_tasks();
     if (strangers) serve_strangers();
-    turn_.fetch_add(1, std::memory_order_release);
+    turn_.fetch_add(1, std::memory_order_release);  // pairs with await_callbacks()
     turn_.notify_all();
   }
 }

@@ -54,10 +54,12 @@ class Watcher {
   void post(Task task) { post_at(0, std::move(task)); }
   void post_at(int64_t at, Task task);
 
-  // Waits for the callbacks that run now and for the release of what they hold. An object that lost
-  // its last other reference before the call is destroyed when it returns. On the watcher's thread,
-  // returns at once.
+  // Waits until the callbacks that run now have ended and released what they hold. It does not wait
+  // for posted tasks and registered handlers. On the watcher's thread it returns at once.
   void await_callbacks();
+  // Runs `task` on the watcher's thread, and returns after its turn. Does nothing if the thread has
+  // ended by an error.
+  void run(const Task& task);
 
   bool on_thread() const;
   // Moves the thread to the CPUs of a NUMA node; -1: to all CPUs that it may use.
@@ -65,7 +67,7 @@ class Watcher {
 
  private:
   Watcher() = default;
-  static void run(void* context);
+  static void run_loop(void* context);
   void loop();
   void serve(const epoll_event& event);
   void serve_strangers();
@@ -79,8 +81,9 @@ class Watcher {
   UniqueFd event_;
   unsigned long thread_ = 0;
   std::atomic<bool> stopping_{false};
-  std::atomic<int> turn_{0};  // odd while callbacks run
-  ThreadPlace place_;         // used on the watcher's thread only
+  std::atomic<int> turn_{0};        // odd while callbacks run
+  std::atomic<bool> ended_{false};  // no further turn comes
+  ThreadPlace place_;               // used on the watcher's thread only
 
   Mutex mutex_;
   struct Entry {

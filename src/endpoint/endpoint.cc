@@ -85,7 +85,7 @@ void Endpoint::close() {
   if (closed_.exchange(true) || !node_) return;
   __atomic_store_n(&closing_, 1, __ATOMIC_RELEASE);  // pairs with Deadline::cancelled()
   OH_FAULT_POINT("endpoint.close");
-  node_->remove_acceptor(address_.endpoint);
+  node_->remove_acceptor(address_.endpoint, *this);
   SharedHeap::instance().remove_listener(this);
   progress_thread_.stop();
   stats_page_.stop();
@@ -125,8 +125,7 @@ void Endpoint::close() {
       OH_LOG(kError, "%s", status.text().c_str());
     }
   }
-  // A callback may be in a call of UCX, whose destructors run when the process exits.
-  node_->watcher().await_callbacks();
+  node_->await_last_callbacks();
 }
 
 // ---- Links ------------------------------------------------------------------------------------

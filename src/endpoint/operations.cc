@@ -425,7 +425,8 @@ void Operations::let_go() {
 }
 
 bool Operations::expects_more(std::optional<uint64_t> sent) {
-  if (!link_.ucx) return false;
+  // After close() the process may exit, beside which UCX must not be called.
+  if (!link_.ucx || !link_.is_open()) return false;
   link_.ucx->worker().progress();
   LinkGuard guard(link_);
   if (!link_.is_open()) return false;

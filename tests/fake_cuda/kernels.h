@@ -29,8 +29,9 @@ struct Kernel {
   size_t argument;   // size of the only argument, which is read at the launch or its capture
   unsigned threads;  // of a block, at most
   bool is_copy;      // counts as a copy for injected failures
-  // An error puts the context into that error; kLaunchFailed: the grid is not the argument's. A
-  // kernel that waits must poll context.killed and return when it is set: nothing else ends it.
+  // An error puts the context into that error; kLaunchFailed: the grid or a value in the argument
+  // is wrong. A kernel that waits must poll context.killed and return when it is set: nothing else
+  // ends it.
   Code (*run)(ContextState& context, const Grid& grid, const void* argument);
 };
 

@@ -57,6 +57,26 @@ TEST(StrangersTest, WhoAuthenticatedButNeverConfirmsIsDroppedToo) {
   EXPECT_TRUE(unit::eventually([&] { return server.acceptor->links_alive.load() == 0; }));
 }
 
+TEST(StrangersTest, WhoNamedAnAcceptorIsDroppedWithIt) {
+  HelloServer server;
+  Initiator named;
+  Initiator proven;
+  for (Initiator* each : {&named, &proven}) {
+    ASSERT_TRUE(is_ok(each->start(server.address, **Crypto::open(""), {}, in_time())));
+  }
+  ASSERT_TRUE(is_ok(proven.exchange({}, {}, in_time())));
+  EXPECT_EQ(server.acceptor->links_alive.load(), 1);
+  server.watcher->run([&] { server.listener.drop_those_of(*server.acceptor); });
+  EXPECT_EQ(server.acceptor->links_alive.load(), 0);
+  EXPECT_EQ(server.acceptor.use_count(), 1);
+  for (Initiator* each : {&named, &proven}) {
+    MessageSocket socket = each->take_socket();
+    EXPECT_TRUE(is_dropped(socket));
+  }
+  Initiator next;
+  EXPECT_TRUE(is_ok(next.start(server.address, **Crypto::open(""), {}, in_time())));
+}
+
 TEST(StrangersTest, WhoSendsRubbishIsDroppedAtOnce) {
   size_t before = unit::open_fds();
   {

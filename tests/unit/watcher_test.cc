@@ -136,6 +136,18 @@ TEST_F(WatcherTest, CallbacksAreAwaitedWithWhatTheyHold) {
   watcher_->await_callbacks();  // none runs
 }
 
+TEST_F(WatcherTest, ACallRunsOnItsThreadAndReturnsAfterTheTurn) {
+  for (int round = 0; round < 500; ++round) {
+    bool on_thread = false;
+    bool nested = false;
+    watcher_->run([&] {
+      on_thread = watcher_->on_thread();
+      watcher_->run([&] { nested = true; });
+    });
+    ASSERT_TRUE(on_thread && nested);
+  }
+}
+
 TEST_F(WatcherTest, NoCallbackHoldsWhatWasReleasedBeforeTheWait) {
   for (int round = 0; round < 2000; ++round) {
     auto object = std::make_shared<int>(round);
@@ -361,6 +373,17 @@ TEST(WatcherFaultTest, InterruptsDoNotEndIt) {
   (*watcher)->post_at(now_ns() + kMillisecond, [&] { ran.set_value(); });
   ran.get_future().wait();
   (*watcher)->stop();
+}
+
+TEST(WatcherFaultTest, ACallReturnsOnceTheThreadHasEnded) {
+  FaultyOs faulty;
+  Result<std::unique_ptr<Watcher>> watcher = Watcher::start();
+  ASSERT_TRUE(is_ok(watcher));
+  faulty.arm(Call::epoll_wait, 0, EBADF);
+  (*watcher)->run([] {});  // in this turn or in none
+  bool ran = false;
+  (*watcher)->run([&] { ran = true; });
+  EXPECT_FALSE(ran);
 }
 
 }  // namespace

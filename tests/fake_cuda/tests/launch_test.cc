@@ -4,6 +4,7 @@
 //
 // Threading: one thread.
 #include "graphs.h"
+#include "kernels/batch.h"
 
 namespace fake_test {
 namespace {
@@ -72,6 +73,36 @@ TEST_F(FakeLaunch, IsRecordedAsAnyOther) {
   go_.set();
   replay(exec);
   EXPECT_TRUE(runs_.is_set());
+}
+
+FAKE_ROLE(wrong_grid) {
+  Current current;
+  Module module = nullptr;
+  oh::cuda::Function kernel = nullptr;
+  Stream stream = nullptr;
+  DevicePtr memory = 0;
+  EXPECT_EQ(driver().module_load(&module, "any"), kSuccess);
+  EXPECT_EQ(driver().module_function(&kernel, module, oh::kernels::kStreamFewBlocksKernel),
+            kSuccess);
+  EXPECT_EQ(driver().stream_create(&stream, 0), kSuccess);
+  EXPECT_EQ(driver().memory_alloc(&memory, 64), kSuccess);
+  oh::kernels::FewBlocksArgs args{1, 2, {{memory, memory + 32, 32}}};
+  void* arguments[] = {&args};
+  const auto launch = [&](unsigned blocks, unsigned threads) {
+    const LaunchConfig config{blocks, 1, 1, threads, 1, 1, 0, stream, nullptr, 0};
+    return driver().launch_kernel_ex(&config, kernel, arguments, nullptr);
+  };
+  EXPECT_EQ(launch(2, oh::kernels::kBatchThreads + 1), kInvalidValue);
+  EXPECT_EQ(launch(2, oh::kernels::kBatchThreads), kSuccess);
+  EXPECT_EQ(driver().stream_synchronize(stream), kSuccess);
+  EXPECT_EQ(launch(1, oh::kernels::kBatchThreads), kSuccess);
+  EXPECT_EQ(driver().stream_synchronize(stream), kLaunchFailed);
+  return 0;
+}
+
+TEST(FakeErrors, AGridThatIsNotTheArgumentsBreaksTheContext) {
+  Child child("wrong_grid");
+  EXPECT_EQ(child.wait(), 0);
 }
 
 }  // namespace
