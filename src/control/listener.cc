@@ -216,7 +216,10 @@ void Listener::drop_those_of(const Acceptor& acceptor) {
   for (WaitingRoom<Stranger>& room : rooms_) {
     for (const std::shared_ptr<Stranger>& each :
          room.take_if([&](const Stranger& stranger) { return stranger.acceptor() == &acceptor; })) {
-      each->refuse(error(OH_ERR_REFUSED, "the endpoint was closed during the handshake"));
+      // After its Answer an initiator may have sent Confirm, and expects messages of the link.
+      if (each->stage() != kProven) {
+        each->refuse(error(OH_ERR_REFUSED, "the endpoint was closed during the handshake"));
+      }
       watcher_.remove(each->fd());
     }
   }

@@ -125,7 +125,8 @@ void Endpoint::close() {
       OH_LOG(kError, "%s", status.text().c_str());
     }
   }
-  node_->await_last_callbacks();
+  // A callback may be in a call of UCX, whose destructors run when the process exits.
+  node_->watcher().await_callbacks();
 }
 
 // ---- Links ------------------------------------------------------------------------------------

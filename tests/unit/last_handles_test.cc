@@ -5,8 +5,10 @@
 #include <dirent.h>
 
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "capi/handles.h"
@@ -25,10 +27,15 @@ using unit::is_ok;
 
 constexpr int64_t kPatience = 20 * kSecond;
 
+// Counts the threads of onehop.
 size_t threads() {
   size_t count = 0;
   DIR* tasks = opendir("/proc/self/task");
-  while (dirent* entry = readdir(tasks)) count += entry->d_name[0] != '.';
+  while (dirent* entry = readdir(tasks)) {
+    std::ifstream file(std::string("/proc/self/task/") + entry->d_name + "/comm");
+    std::string name;
+    count += std::getline(file, name) && name.starts_with("onehop");
+  }
   closedir(tasks);
   return count;
 }
@@ -84,8 +91,21 @@ TEST(LastHandles, OfAnEndpointWaitForCallbacks) {
   batch.count = 1;
   oh_prepared_batch* prepared = nullptr;
   ASSERT_EQ(oh_peer_prepare_put(peer, remote, &batch, &prepared), OH_OK) << oh_error_text();
+  oh_prepared_batch* early = nullptr;
+  ASSERT_EQ(oh_peer_prepare_put(peer, remote, &batch, &early), OH_OK) << oh_error_text();
   oh_request* request = nullptr;
   ASSERT_EQ(oh_peer_irecv(peer, memory.data(), memory.size(), 0, nullptr, &request), OH_OK);
+
+  // While an endpoint is open, a callback delays no one.
+  std::promise<void> runs;
+  std::promise<void> ends;
+  endpoint->endpoint->node()->watcher().post([&] {
+    runs.set_value();
+    ends.get_future().wait();
+  });
+  runs.get_future().wait();
+  oh_prepared_batch_release(early);
+  ends.set_value();
 
   expect_wait(other->endpoint, [&] { oh_endpoint_close(other); });
   expect_wait(endpoint->endpoint, [&] { oh_endpoint_close(endpoint); });
