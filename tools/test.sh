@@ -218,8 +218,8 @@ lane_address() {
 
 lane_thread() {
   finish_build thread
-  # ThreadSanitizer does not support every random layout of the address space. By
-  # default it lets each process sleep for a second before it exits; 10 ms still show races there.
+  # ThreadSanitizer does not support every random layout of the address space. By default it lets each
+  # process sleep for a second before it exits; 10 ms still show races there.
   TSAN_OPTIONS="atexit_sleep_ms=10 ${TSAN_OPTIONS:-}" launcher="setarch -R" run_tests thread -j $((jobs * 2))
 }
 

@@ -148,6 +148,13 @@ std::vector<LinkKind> kinds() {
   return all;
 }
 
+// Of host memory, in this process. Zero with a real driver, which does not tell.
+size_t registrations(const LinkKind& kind) {
+  FakeCudaCounts counts{};
+  if (!kind.driver.empty()) fake_driver().counts(&counts);
+  return counts.host_registrations;
+}
+
 // The owner's block is registered once in this process, by the first GPU that used it.
 TEST(GpuStreamHostShared, ASecondGpuUsesTheRegistrationOfTheFirst) {
   const LinkKind kind = kind_of("malloc_and_shared", MemoryKind::kMalloc, MemoryKind::kShared);
@@ -168,7 +175,9 @@ TEST(GpuStreamHostShared, ASecondGpuUsesTheRegistrationOfTheFirst) {
           onehop::RemoteRegion same = peer.attach(descriptor, 20s);
           Buffer second(kSize, MemoryKind::kMalloc);
           void* stream = make_stream();
+          const size_t before = registrations(side.kind());
           move_all(side, peer.get(), stream, second, same);
+          EXPECT_EQ(registrations(side.kind()), before);
           destroy_stream(stream);
         }
         here.end();

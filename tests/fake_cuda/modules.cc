@@ -52,16 +52,6 @@ bool is_valid(const LaunchAttribute& attribute, const LaunchConfig& config) {
   }
 }
 
-bool is_valid(const LaunchConfig& config) {
-  const unsigned threads = config.block_x * config.block_y * config.block_z;
-  if (config.grid_x * config.grid_y * config.grid_z == 0) return false;
-  if (threads == 0 || threads > kMostThreads) return false;
-  for (unsigned i = 0; i < config.attribute_count; ++i) {
-    if (!is_valid(config.attributes[i], config)) return false;
-  }
-  return true;
-}
-
 Grid grid_of(const LaunchConfig& config) {
   Grid grid{config.grid_x * config.grid_y * config.grid_z,
             config.block_x * config.block_y * config.block_z, 1};
@@ -74,20 +64,27 @@ Grid grid_of(const LaunchConfig& config) {
   return grid;
 }
 
+bool is_valid(const LaunchConfig& config, const Grid& grid) {
+  if (grid.blocks == 0 || grid.threads == 0 || grid.threads > kMostThreads) return false;
+  for (unsigned i = 0; i < config.attribute_count; ++i) {
+    if (!is_valid(config.attributes[i], config)) return false;
+  }
+  return true;
+}
+
 Code launch(Call& call, const LaunchConfig& config, Function function, void** arguments) {
-  if (!is_valid(config)) return kInvalidValue;
+  const Grid grid = grid_of(config);
+  if (!is_valid(config, grid)) return kInvalidValue;
   const Kernel* kernel = nullptr;
   Code code = load(call, function, &kernel);
   if (code != kSuccess) return code;
-  if (kernel->argument > kMostBytes) return kInvalidValue;
+  if (kernel->argument > kMostBytes || grid.threads > kernel->threads) return kInvalidValue;
   std::shared_ptr<StreamState> stream;
   code = call.find(config.stream, &stream);
   if (code != kSuccess) return code;
   const auto* bytes = static_cast<const char*>(arguments[0]);
   std::vector<char> argument(bytes, bytes + kernel->argument);
   Operation operation;
-  const Grid grid = grid_of(config);
-  if (grid.threads > kernel->threads) return kInvalidValue;
   operation.work = [kernel, grid, argument = std::move(argument), context = stream->context] {
     return kernel->run(*context, grid, argument.data());
   };
