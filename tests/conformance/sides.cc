@@ -184,6 +184,7 @@ pid_t fork_side(const LinkKind& kind, int number, const int fds[2], const Role& 
 
 // UCX does not survive fork() either, and the process that runs the tests forks again.
 bool in_fresh_process(const LinkKind& kind) { return kind.path == OH_PATH_UCX; }
+constexpr const char* kNoUcx = "no UCX here: libucp.so.0 of 1.13 or newer";
 
 void expect_success(pid_t child, const char* who) {
   int status = 0;
@@ -193,7 +194,7 @@ void expect_success(pid_t child, const char* who) {
 
 // Runs `work` in a process of its own; the test fails if it fails.
 void run_fresh(const std::function<void()>& work) {
-  if (!has_ucx()) GTEST_SKIP() << "no UCX here: libucp.so.0 of 1.13 or newer";
+  if (!has_ucx()) GTEST_SKIP() << kNoUcx;
   EXPECT_TRUE(wait_until_single_threaded());
   fflush(nullptr);
   alarm(2 * kWatchdogSeconds);  // the child's watchdog comes first
@@ -313,6 +314,7 @@ struct Channel {
 }  // namespace
 
 void run_apart(const LinkKind& kind, const Role& first, const Role& second) {
+  if (in_fresh_process(kind) && !has_ucx()) GTEST_SKIP() << kNoUcx;
   KindScope scope(kind);
   alarm(5 * kWatchdogSeconds);  // the children have their own watchdogs, which may be extended
   pid_t children[2];
@@ -333,6 +335,7 @@ void run_apart(const LinkKind& kind, const Role& first, const Role& second) {
 
 void run_apart_with_victim(const LinkKind& kind, const Survivor& survivor, const Role& victim,
                            const Role& next) {
+  if (in_fresh_process(kind) && !has_ucx()) GTEST_SKIP() << kNoUcx;
   KindScope scope(kind);
   alarm(2 * kWatchdogSeconds);  // the children's watchdogs come first
   pid_t others[2];
