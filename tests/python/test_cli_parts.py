@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import onehop
@@ -15,7 +16,9 @@ import pytest
 from command import ONEHOP, rows_of
 from command import run_onehop as run
 from onehop import _bench
+from onehop.cli import measure
 from onehop.cli.info import markdown
+from onehop.cli.measure import Found, Job
 from onehop.cli.rows import percentile
 from onehop.cli.sides import Placement, Side, SideError, run_sides
 from onehop.cli.sizes import format_size, parse_sizes
@@ -53,6 +56,25 @@ def test_percentile_is_a_sample() -> None:
     assert percentile(samples, 0.5) == 50
     assert percentile(samples, 0.99) == 99
     assert percentile([7.0], 0.99) == 7
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "always"), [("kernel", None), ("put_flag", False), ("memcpy", True)]
+)
+def test_floors_of_kernels_run_where_the_messages_do(
+    monkeypatch: pytest.MonkeyPatch, within: bool, mode: str, always: bool | None
+) -> None:
+    placements: list[Placement] = []
+
+    def rows_of_sides(_: object, __: object, placement: Placement) -> Iterator[Found]:
+        placements.append(placement)
+        yield from ()
+
+    monkeypatch.setattr(measure, "rows_of_sides", rows_of_sides)
+    floor = Job("latency", "floor", mode, 8, 10, memory=("cuda", "cuda"), devices=("cuda:0",) * 2)
+    assert list(measure.measure([floor], Placement(within=within))) == []
+    assert [placement.within for placement in placements] == [within if always is None else always]
 
 
 def converse(side: Side, word: str) -> None:

@@ -400,7 +400,9 @@ def measure(jobs: Sequence[Job], placement: Placement) -> Iterator[Found]:
             # This process serves the rendezvous.
             role = partial(pattern_role, onehop.unique_id())
         if api in _RANK:
-            where = replace(placement, within=kind == "within")
+            # Bare kernels run where the messages do: on one GPU, processes would take turns.
+            threads = kind == "within" or (kind == "kernels" and placement.within)
+            where = replace(placement, within=threads)
         if api == "device":
             where = replace(placement, env={**_WIDE, **placement.env})
         try:
