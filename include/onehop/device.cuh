@@ -32,6 +32,7 @@
 #pragma once
 
 #include "onehop/detail/atomic.h"
+#include "onehop/detail/cluster.cuh"
 #include "onehop/detail/coop_group.cuh"
 #include "onehop/detail/grid.cuh"
 #include "onehop/detail/groups.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/stream.h"
 
-#include "onehop/detail/groups.cuh"
+#include "onehop/detail/cluster.cuh"
 
 namespace {
 
@@ -13,6 +13,7 @@ using onehop::detail::cluster_rank;
 using onehop::detail::cluster_size;
 using onehop::detail::DeviceAtomics;
 using onehop::detail::sync_cluster;
+using onehop::detail::tell_all;
 using onehop::detail::wait_for_cluster;
 
 // The blocks of one operation. Each block, or each cluster of blocks, is a team. A cluster shares
@@ -66,31 +67,16 @@ struct Teams {
   __device__ bool leads() const { return threadIdx.x == 0 && cluster_rank() == 0; }
 
 #if __CUDA_ARCH__ >= 900
-  // The shared address of a variable in another block of the cluster, from the one in this block.
-  __device__ static uint32_t in_block(uint32_t here, uint32_t block) {
-    uint32_t there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    return there;
-  }
-  // Stores into the same shared variable of every block of the cluster.
-  __device__ static void tell_all(const uint64_t* variable, uint64_t value) {
-    const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(variable));
-    for (uint32_t i = 0; i < cluster_size(); ++i) {
-      asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(in_block(here, i)), "l"(value)
-                   : "memory");
-    }
-  }
   // Stores into the shared variable of the leader's block, before a relaxed barrier.
   __device__ static void tell_leader(const uint64_t* variable, uint64_t value) {
     const auto here = static_cast<uint32_t>(__cvta_generic_to_shared(variable));
     asm volatile(
         "st.relaxed.cluster.shared::cluster.u64 [%0], %1;\n"
-        "fence.acq_rel.cluster;" ::"r"(in_block(here, 0)),
+        "fence.acq_rel.cluster;" ::"r"(onehop::detail::in_block(here, 0)),
         "l"(value)
         : "memory");
   }
 #else
-  __device__ static void tell_all(const uint64_t*, uint64_t) {}
   __device__ static void tell_leader(uint64_t* variable, uint64_t value) { *variable = value; }
 #endif
 

@@ -67,6 +67,43 @@ EXCHANGE(by_grid) {
   onehop::GridGroup group;
   exchange(lane, group, side, out, in, bytes, fault);
 }
+
+// Three messages each way while the group holds its half of the lane.
+template <typename Group>
+__device__ void exchange_many(const oh_lane_handle& lane, Group& group, int side, Bytes* out,
+                              Bytes* in, Count bytes, int* fault) {
+  const auto note = [&](oh_lane_fault found) {
+    if (found != OH_LANE_OK) atomicMax(fault, found);
+  };
+  for (int turn = 0; turn < 2; ++turn) {
+    if (turn == side) {
+      onehop::SendLane<Group> to(lane, group);
+      for (Count i = 3; i > 0; --i) note(to.send(out, bytes / i));
+      note(to.close());
+    } else {
+      onehop::RecvLane<Group> from(lane, group);
+      for (Count i = 3; i > 0; --i) note(from.recv(in, bytes / i));
+      note(from.close());
+    }
+  }
+}
+EXCHANGE(many_by_warp) {
+  if (threadIdx.x / 32 != 1) return;
+  onehop::WarpGroup group;
+  exchange_many(lane, group, side, out, in, bytes, fault);
+}
+EXCHANGE(many_by_block) {
+  onehop::BlockGroup group;
+  exchange_many(lane, group, side, out, in, bytes, fault);
+}
+#if __CUDA_ARCH__ >= 900
+extern "C" __global__ void __cluster_dims__(4, 1, 1)
+    many_by_cluster(oh_lane_handle lane, int side, Bytes* out, Bytes* in, Count bytes,
+                    uint64_t* place, int* fault) {
+  onehop::ClusterGroup group;
+  exchange_many(lane, group, side, out, in, bytes, fault);
+}
+#endif
 #ifdef _COOPERATIVE_GROUPS_H_
 EXCHANGE(by_tile) {
   if (threadIdx.x / 16 != 3) return;
@@ -123,6 +160,29 @@ extern "C" __global__ void share_by_warps(Count rounds, int* wrong) {
     share_and_vote(group, rounds, wrong);
   }
 }
+
+#if __CUDA_ARCH__ >= 900
+// Votes and values in any order, by copies and by groups that are constructed in between.
+__device__ void vote_or_share(onehop::ClusterGroup group, Count i, Count step, int* wrong) {
+  if (step % 2 == 0) {
+    if (group.share(group.leads() ? i : ~i) != i) atomicAdd(wrong, 1);
+  } else {
+    const bool one = step / 2 % 2 == 0;
+    if (group.any(one && group.rank() == i % group.size()) != one) atomicAdd(wrong, 1);
+  }
+}
+extern "C" __global__ void __cluster_dims__(4, 1, 1) share_by_cluster(Count rounds, int* wrong) {
+  onehop::ClusterGroup group;
+  for (Count i = 0; i < rounds; ++i) {
+    const Count step = i * 0x9e3779b97f4a7c15u >> 32;
+    vote_or_share(group, i, step, wrong);
+    if (step / 4 % 64 == 0) {
+      onehop::ClusterGroup other;
+      vote_or_share(other, i, step / 8, wrong);
+    }
+  }
+}
+#endif
 
 // ---- Puts by a grid with one signal, waits by all blocks, no counter of ours
 

@@ -14,11 +14,13 @@ from processes import run_pair, run_ranks
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 raw_kernel = importlib.import_module("raw_kernel")
 torch = pytest.importorskip("torch")
+COUNT = torch.cuda.device_count()
 pytestmark = pytest.mark.skipif(
-    torch.cuda.device_count() < 2 or "ONEHOP_CUDA_LIBRARY" in os.environ,
-    reason="needs two GPUs and PyTorch",
+    COUNT < 1 or "ONEHOP_CUDA_LIBRARY" in os.environ, reason="needs a GPU and PyTorch"
 )
-GPUS = ("cuda:0", "cuda:1")
+# A GPU that is shared changes between the processes at each turn.
+two_gpus = pytest.mark.skipif(COUNT < 2, reason="needs two GPUs")
+GPUS = ("cuda:0", f"cuda:{1 % COUNT}" if COUNT else "")
 SOURCE = Path(__file__).with_name("device_kernels.cu")
 LANE = 2
 SIZES = (0, 8, 100, 10_001, 300_000)
@@ -29,6 +31,9 @@ GROUPS = {
     "by_warps": (1, 256, False),
     "by_block": (1, 512, False),
     "by_cluster": (4, 256, False),
+    "many_by_warp": (1, 64, False),
+    "many_by_block": (1, 512, False),
+    "many_by_cluster": (4, 256, False),
     "by_grid": (6, 256, False),
 }
 COOPERATIVE_GROUPS = {
@@ -124,7 +129,7 @@ def content(size, seed, side):
 
 
 def begin(side, image):
-    torch.cuda.set_device(side.number)
+    torch.cuda.set_device(side.number % COUNT)
     kernels = Kernels(image)
     side.peer.warmup(timeout=30)
     return kernels, handle_of(side.peer)
@@ -155,10 +160,11 @@ def test_cooperative_groups_exchange_messages():
     run_pair(exchange, exchange, compiled(headers), COOPERATIVE_GROUPS, devices=GPUS)
 
 
-def test_warps_share_and_vote_side_by_side(image):
+@pytest.mark.parametrize("name", ["share_by_warps", "share_by_cluster"])
+def test_groups_share_and_vote(image, name):
     torch.cuda.set_device(0)
     kernels = Kernels(image)
-    kernels.launch("share_by_warps", (2, 256), 50_000)
+    kernels.launch(name, (8, 256), 50_000)
     kernels.check()
 
 
@@ -355,6 +361,7 @@ def meet_often(comm, image):
     comm.barrier(timeout=30)
 
 
+@two_gpus
 def test_a_barrier_of_ranks_orders_what_they_store(image):
-    ranks = min(4, torch.cuda.device_count())
+    ranks = min(4, COUNT)
     run_ranks(ranks, meet_often, image, devices=[f"cuda:{rank}" for rank in range(ranks)])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Groups of threads that execute an operation together: a thread, a warp, several warps, a block, a
-// cluster. coop_group.cuh adapts cooperative groups; grid.cuh has the group of a grid. All threads
-// of a group make each call together, with the same arguments.
+// Groups of threads that execute an operation together: a thread, a warp, several warps, a block.
+// cluster.cuh and grid.cuh have the groups of several blocks; coop_group.cuh adapts cooperative
+// groups. All threads of a group make each call together, with the same arguments.
 //
 // Threading: all threads of a group construct it at the same place, one object for each thread.
 #pragma once
@@ -30,40 +30,6 @@ __device__ __forceinline__ uint32_t thread_of_block() {
   return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }
 __device__ __forceinline__ uint32_t block_size() { return blockDim.x * blockDim.y * blockDim.z; }
-
-// The block within its cluster. Before sm_90 each block is a cluster of its own.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ uint32_t cluster_size() {
-  uint32_t blocks;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
-  return blocks;
-}
-__device__ __forceinline__ void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-// Orders no accesses.
-__device__ __forceinline__ void arrive_relaxed_at_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_cluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-#else
-__device__ __forceinline__ uint32_t cluster_rank() { return 0; }
-__device__ __forceinline__ uint32_t cluster_size() { return 1; }
-__device__ __forceinline__ void arrive_at_cluster() {}
-__device__ __forceinline__ void arrive_relaxed_at_cluster() {}
-__device__ __forceinline__ void wait_for_cluster() {}
-#endif
-__device__ __forceinline__ void sync_cluster() {
-  arrive_at_cluster();
-  wait_for_cluster();
-}
 
 #if defined(__CUDACC__)
 // A named barrier of the block for this many threads. Warps may reach it diverged. (Host tests
@@ -189,62 +155,5 @@ struct BlockGroup : detail::OneTeam<BlockGroup> {
   __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
   __device__ uint64_t share(uint64_t value) const { return detail::share_by_block(leads(), value); }
 };
-
-namespace detail {
-// A block of a cluster: the part that moves bytes of a message on its own.
-struct BlockOfCluster {
-  __device__ uint32_t number() const { return cluster_rank(); }
-  __device__ uint32_t parts() const { return cluster_size(); }
-  __device__ bool leads() const { return thread_of_block() == 0; }
-  __device__ uint64_t share(uint64_t value) const { return share_by_block(leads(), value); }
-  __device__ bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
-  __device__ void sync() const { __syncthreads(); }
-  __device__ void copy(uint8_t* to, const uint8_t* from, uint64_t bytes) const {
-    copy_by(thread_of_block(), block_size(), to, from, bytes);
-  }
-};
-}  // namespace detail
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// All threads of the calling cluster of blocks. Requires sm_90.
-struct ClusterGroup : detail::OneTeam<ClusterGroup> {
-  __device__ detail::BlockOfCluster part() const { return {}; }
-  __device__ uint32_t rank() const {
-    return detail::cluster_rank() * detail::block_size() + detail::thread_of_block();
-  }
-  __device__ uint32_t size() const { return detail::cluster_size() * detail::block_size(); }
-  __device__ void sync() const { detail::sync_cluster(); }
-  __device__ bool any(bool flag) const {
-    const uint32_t here = __syncthreads_or(flag) != 0;
-    bool found = false;
-    const uint32_t place = show(here);
-    for (uint32_t i = 0; i < detail::cluster_size(); ++i) found = found || read(place, i) != 0;
-    // No block exits while another one accesses its shared memory.
-    sync();
-    return found;
-  }
-  __device__ uint64_t share(uint64_t value) const {
-    const uint64_t shared = read(show(value), 0);
-    sync();
-    return shared;
-  }
-
- private:
-  // Publishes the value of each block's first thread to all blocks. Returns its shared address.
-  __device__ uint32_t show(uint64_t value) const {
-    __shared__ uint64_t shared;
-    if (detail::thread_of_block() == 0) shared = value;
-    sync();
-    return static_cast<uint32_t>(__cvta_generic_to_shared(&shared));
-  }
-  __device__ static uint64_t read(uint32_t place, uint32_t of_block) {
-    uint32_t there;
-    uint64_t value;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(place), "r"(of_block));
-    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(value) : "r"(there) : "memory");
-    return value;
-  }
-};
-#endif
 
 }  // namespace onehop
