@@ -68,8 +68,7 @@ class SendLane {
     taken_ = false;
     return fault();
   }
-  // The fault that the calling thread has seen; after close() the same for all threads of the
-  // group.
+  // Of the last call, the same for all threads of the group.
   __device__ oh_lane_fault fault() const { return static_cast<oh_lane_fault>(sender_.half.fault); }
 
  private:
@@ -132,7 +131,7 @@ template <typename Group>
 __device__ oh_lane_fault send(const oh_lane_handle& handle, Group& group, const void* data,
                               uint64_t bytes) {
   detail::Sender<detail::DeviceAtomics> sender(handle, group);
-  if (sender.take(group, bytes)) {
+  if (sender.take_for(group, bytes)) {
     sender.send(group, data, bytes, true);
     sender.give(group);
   }

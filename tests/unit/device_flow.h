@@ -97,17 +97,20 @@ class Flow {
   }
   template <typename A>
   void send_all(HostGroup& group) {
-    const bool joint = group.teams() > 1;
     for (uint64_t k = 0; k < course_.messages.size(); k += course_.per_take) {
-      if (joint) fill(group, k), group.launch_ends();
-      Sender<A> sender(tx_, group);
       // In turns as a kernel of the user does, and as an operation of a stream.
-      const bool taken = k % 2 == 0 ? sender.take(group) : sender.take_early(group, UINT64_MAX);
+      const bool early = course_.per_take == 1 && k % 2 == 1;
+      const bool settled = early || group.teams() > 1;
+      if (settled) fill(group, k), group.launch_ends();
+      Sender<A> sender(tx_, group);
+      const bool taken = early     ? sender.take_early(group, UINT64_MAX)
+                         : settled ? sender.take_for(group, UINT64_MAX)
+                                   : sender.take(group);
       ASSERT_TRUE(taken) << "message " << k << ": " << sender.half.fault;
       uint32_t fault = OH_LANE_OK;
       for (uint64_t i = k; i < k + course_.per_take && i < course_.messages.size(); ++i) {
-        if (!joint) fill(group, i);
-        sender.send(group, source(i), course_.messages[i].size, joint);
+        if (!settled) fill(group, i);
+        sender.send(group, source(i), course_.messages[i].size, settled);
         const Message& message = course_.messages[i];
         const bool refused = is_large(message.size) && message.size > message.capacity;
         fault = refused ? OH_LANE_TRUNCATED : OH_LANE_OK;

@@ -188,7 +188,7 @@ TEST(DeviceImportsTest, AMappingGoesBehindTheLastByteThatWasPutThere) {
     while (!over.load(std::memory_order_relaxed)) {
       Sender<Delayed> sender(lane, alone.group);
       ASSERT_TRUE(sender.take_early(alone.group, kBytes));
-      sender.send(alone.group, bytes.data(), kBytes);
+      sender.send(alone.group, bytes.data(), kBytes, true);
       ASSERT_EQ(sender.give(alone.group), OH_LANE_OK);
       sent.fetch_add(1, std::memory_order_relaxed);
     }

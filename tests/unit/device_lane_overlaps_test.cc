@@ -164,7 +164,7 @@ TEST(DeviceLaneOverlapsTest, ATeamWaitsForTheFirstOne) {
     Sender<Delayed> sender(joint, group);
     begun = true;
     if (rank == 0) taken = true;
-    ASSERT_TRUE(sender.take(group));
+    ASSERT_TRUE(sender.take_for(group, UINT64_MAX));
     EXPECT_TRUE(taken.load());
     sender.send(group, source, 16, true);
     EXPECT_EQ(sender.give(group), OH_LANE_OK);
@@ -194,7 +194,7 @@ TEST(DeviceLaneOverlapsTest, OperationsOfSeveralTeamsFollowEachOther) {
       crews.push_back(std::make_unique<Crew>(Shape{1 + round % 4, 1 + round % 2}));
       start_all(threads, *crews.back(), [&](HostGroup& group) {
         Sender<Delayed> sender(lane, group);
-        ASSERT_TRUE(sender.take(group));
+        ASSERT_TRUE(sender.take_for(group, UINT64_MAX));
         sender.send(group, source.data(), size, true);
         EXPECT_EQ(sender.give(group), OH_LANE_OK);
       });
@@ -247,7 +247,7 @@ TEST(DeviceLaneOverlapsTest, AChainHandsOnTheCursorOfChunks) {
       for (uint32_t k = 0; k < kOps; ++k) {
         const oh_lane_handle lane = handle(0, k);
         Sender<PlainCursors> sender(lane, group);
-        ASSERT_TRUE(sender.take(group)) << k;
+        ASSERT_TRUE(sender.take_for(group, UINT64_MAX)) << k;
         sender.send(group, source.data(), k == 1 ? 8 : kSize, true);
         EXPECT_EQ(sender.give(group), OH_LANE_OK);
       }

@@ -23,6 +23,15 @@ uint32_t send_one(HostGroup& group, const oh_lane_handle& lane, uint64_t size) {
   sender.give(group);
   return sender.half.fault;
 }
+// Sends one message that nobody writes any more: each thread waits for its own share's room.
+uint32_t send_settled(HostGroup& group, const oh_lane_handle& lane, uint64_t size) {
+  const std::vector<uint8_t> source(size + 16, 7);
+  Sender<Delayed> sender(lane, group);
+  if (!sender.take_for(group, size)) return sender.half.fault;
+  sender.send(group, source.data(), size, true);
+  sender.give(group);
+  return sender.half.fault;
+}
 // Receives one message; the target must be unchanged if the receive fails.
 uint32_t receive_one(HostGroup& group, const oh_lane_handle& lane, uint64_t capacity) {
   std::vector<uint8_t> target(capacity + 16);
@@ -84,6 +93,14 @@ const Wait kWaits[] = {
      [](HostGroup& group, const oh_lane_handle& lane) { return send_one(group, lane, kSmall); }},
     {"RoomOfALargeMessage", 0, fill_ring,
      [](HostGroup& group, const oh_lane_handle& lane) { return send_one(group, lane, kLarge); }},
+    {"RoomOfASettledMessage", 0, fill_ring,
+     [](HostGroup& group, const oh_lane_handle& lane) {
+       return send_settled(group, lane, kSmall);
+     }},
+    {"RoomOfALargeSettledMessage", 0, fill_ring,
+     [](HostGroup& group, const oh_lane_handle& lane) {
+       return send_settled(group, lane, kLarge);
+     }},
     {"Posting", 0, [](TwoSides&) {},
      [](HostGroup& group, const oh_lane_handle& lane) { return send_one(group, lane, kLarge); },
      true},
@@ -216,25 +233,55 @@ TEST_P(DeviceLaneWaitsTest, EndsWhileItWaits) {
 INSTANTIATE_TEST_SUITE_P(Waits, DeviceLaneWaitsTest, ::testing::ValuesIn(kWaits),
                          [](const auto& wait) { return wait.param.name; });
 
-// One thread of a group gives up where the others have nothing to wait for: it takes part in the
-// group's barriers until the lane is released.
-TEST(DeviceLaneWaitTest, OneThreadOfAGroupGivesUp) {
-  TwoSides sides({.ring_shift = 4, .timeout_ns = 20000});
+// The leader waits for room. All threads get its fault from the same message, so a user's kernel
+// may leave its loop there.
+TEST(DeviceLaneWaitTest, AllThreadsOfAGroupGiveUpAtTheSameMessage) {
+  for (const uint64_t size : {uint64_t{8}, uint64_t{9}, uint64_t{100}, kLarge}) {
+    TwoSides sides({.ring_shift = 4, .timeout_ns = 20000});
+    fill_ring(sides);
+    const std::vector<uint64_t> before = sides.snapshot(1);
+    const oh_lane_handle lane = sides.handle(0);
+    const std::vector<uint8_t> source(kLarge);
+    Crew crew({.teams = 1, .threads = 3});
+    Threads threads;
+    start_all(threads, crew, [&](HostGroup& group) {
+      Sender<Delayed> sender(lane, group);
+      ASSERT_TRUE(sender.take(group));
+      for (int i = 0; i < 2; ++i) {
+        sender.send(group, source.data(), size);
+        EXPECT_EQ(sender.half.fault, OH_LANE_TIMEOUT);
+      }
+      EXPECT_EQ(sender.give(group), OH_LANE_TIMEOUT);
+    });
+    threads.join();
+    EXPECT_EQ(sides.snapshot(1), before) << size;
+    EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 16) | kFailed);
+  }
+}
+
+// Of a settled message each thread waits for itself. One has no time; the other finds room.
+TEST(DeviceLaneWaitTest, OneThreadGivesUpWhereAnotherFindsRoom) {
+  TwoSides sides({.ring_shift = 4});
   fill_ring(sides);
-  const std::vector<uint64_t> before = sides.snapshot(1);
-  const oh_lane_handle lane = sides.handle(0);
-  Crew crew({.teams = 1, .threads = 3});
+  oh_lane_handle lanes[2] = {sides.handle(0), sides.handle(0)};
+  lanes[0].timeout_ns = 0;
+  std::atomic<bool> gave_up{false};
+  Crew crew({.teams = 1, .threads = 2});
   Threads threads;
+  const std::vector<uint8_t> source(kSmall);
   start_all(threads, crew, [&](HostGroup& group) {
-    const uint8_t source[16] = {};
-    Sender<Delayed> sender(lane, group);
-    ASSERT_TRUE(sender.take(group));
-    for (uint64_t size : {8, 8, 8}) sender.send(group, source, size);
-    EXPECT_EQ(sender.give(group), OH_LANE_TIMEOUT);
+    Sender<Delayed> sender(lanes[group.rank()], group);
+    ASSERT_TRUE(sender.take_for(group, kSmall));
+    if (group.rank() == 1) {
+      wait_until([&] { return gave_up.load(); });
+      publish<HostAtomics>(&sides.memory(0).credit, 1, 16);
+    }
+    sender.send(group, source.data(), kSmall, true);
+    if (group.rank() == 0) gave_up = true;
+    EXPECT_EQ(sender.give(group), OH_LANE_TIMEOUT) << group.rank();
   });
   threads.join();
-  EXPECT_EQ(sides.snapshot(1), before);
-  EXPECT_EQ(sides.memory(0).tx.state, make_state(1, 16) | kFailed);
+  EXPECT_EQ(sides.notice(0).failed[0].fault, OH_LANE_TIMEOUT);
 }
 
 // One thread gives up before the announcement arrives, while another proceeds to the large message:

@@ -144,7 +144,7 @@ uint32_t send_part(Crew& crew, uint32_t rank, const oh_lane_handle& lane,
                    const std::vector<uint8_t>& source) {
   HostGroup group(crew, rank);
   Sender<Delayed> sender(lane, group);
-  if (!sender.take(group)) return sender.half.fault;
+  if (!sender.take_for(group, UINT64_MAX)) return sender.half.fault;
   sender.send(group, source.data(), source.size(), true);
   return sender.give(group);
 }
@@ -210,7 +210,7 @@ TEST(DeviceLargeOrderTest, ATableThatChangesBetweenTwoParts) {
     Threads threads;
     start_all(threads, crew, [&](HostGroup& group) {
       Sender<Delayed> sender(lane, group);
-      ASSERT_TRUE(sender.take(group));
+      ASSERT_TRUE(sender.take_for(group, UINT64_MAX));
       if (group.rank() == finder) {
         sender.guess.entry = {{source.size(), kRegion},
                               {reinterpret_cast<uint64_t>(target.data()), kRegion}};
@@ -254,7 +254,7 @@ std::vector<uint32_t> send_while_one_gives_up(uint32_t loser, Mapped& mapped) {
   Threads threads;
   start_all(threads, crew, [&](HostGroup& group) {
     Sender<Delayed> sender(group.rank() == loser ? lost : lane, group);
-    ASSERT_TRUE(sender.take(group));
+    ASSERT_TRUE(sender.take_for(group, UINT64_MAX));
     sender.send(group, source.data(), source.size(), true);
     faults[group.rank()] = sender.give(group);
   });

@@ -47,30 +47,23 @@ void write_all(const LineRing& ring, uint64_t position, uint32_t writers, const 
   const uint32_t bytes = static_cast<uint32_t>(size);
   const Cursor cursor(ring, position);
   for (uint32_t rank = 0; rank < writers; ++rank) {
-    if (in_whole_words(from, bytes)) {
-      write_lines<HostAtomics>(cursor, {rank, writers}, WholeWords<const uint8_t>{from, bytes});
-    } else {
-      write_lines<HostAtomics>(cursor, {rank, writers}, AnyWords<const uint8_t>{from, bytes});
-    }
+    write_message<HostAtomics>(cursor, {rank, writers}, from, bytes);
   }
 }
 template <typename Patience>
 bool read_part(const LineRing& ring, uint64_t position, const Share& share, uint8_t* to,
                size_t size, uint64_t capacity, Patience&& patience) {
-  const uint32_t bytes = static_cast<uint32_t>(size);
   const uint32_t most = static_cast<uint32_t>(size < capacity ? size : capacity);
   const Cursor cursor(ring, position);
+  const Line head = load_line<HostAtomics>(cursor.at(0));
   const Line seed = load_line<HostAtomics>(cursor.at(1 + share.rank));
-  if (in_whole_words(to, most)) {
-    const WholeWords<uint8_t> words{to, most};
-    return read_lines<HostAtomics>(cursor, share, bytes, words, seed, patience);
-  }
-  const AnyWords<uint8_t> words{to, most};
-  return read_lines<HostAtomics>(cursor, share, bytes, words, seed, patience);
+  EXPECT_EQ(head.words[0], size);
+  return read_message<HostAtomics>(cursor, share, to, most, head, seed, patience);
 }
 
-// Checks that the bytes after the head arrive, and that nothing else is written.
-void expect_body(const LineRing& ring, uint64_t position, const oh::Bytes& bytes, const Way& way) {
+// Checks that the bytes arrive, and that nothing else is written.
+void expect_message(const LineRing& ring, uint64_t position, const oh::Bytes& bytes,
+                    const Way& way) {
   const size_t size = bytes.size();
   const std::vector<Pair> before(ring.lines, ring.lines + (size_t{1} << ring.shift));
   std::vector<Pair> from_memory((size + way.from_skew) / 16 + 1);
@@ -83,9 +76,7 @@ void expect_body(const LineRing& ring, uint64_t position, const oh::Bytes& bytes
   memcpy(to_memory.data(), expected.data(), expected.size());
   const size_t begin = kMargin + way.to_skew;
   const uint64_t most = size < way.capacity ? size : way.capacity;
-  if (most > kHeadBytes) {
-    memcpy(expected.data() + begin + kHeadBytes, bytes.data() + kHeadBytes, most - kHeadBytes);
-  }
+  if (most > 0) memcpy(expected.data() + begin, bytes.data(), most);
   for (uint32_t rank = 0; rank < way.readers; ++rank) {
     ASSERT_TRUE(read_part(ring, position, {rank, way.readers},
                           reinterpret_cast<uint8_t*>(to_memory.data()) + begin, size, way.capacity,
@@ -133,7 +124,7 @@ TEST(DeviceLinesTest, EverySizeInEveryEpochAndLap) {
       Ring ring(kShift, epoch);
       for (size_t size = 0; size <= bytes_within(128); ++size) {
         const Way way{.from_skew = size % 16, .to_skew = size * 7 % 16};
-        expect_body(ring.ring, position, random.bytes(size), way);
+        expect_message(ring.ring, position, random.bytes(size), way);
         position += lines_for(size);
         if (HasFatalFailure()) return;
       }
@@ -148,7 +139,7 @@ TEST(DeviceLinesTest, EveryAlignmentAroundEachBoundary) {
   for (size_t size : kBoundaries) {
     const oh::Bytes bytes = random.bytes(size);
     for (size_t i = 0; i < 256; ++i) {
-      expect_body(ring.ring, position, bytes, {.from_skew = i / 16, .to_skew = i % 16});
+      expect_message(ring.ring, position, bytes, {.from_skew = i / 16, .to_skew = i % 16});
       position += lines_for(size);
       if (HasFatalFailure()) return;
     }
@@ -163,7 +154,7 @@ TEST(DeviceLinesTest, EveryAlignmentOfEveryLengthModuloSixteen) {
   for (size_t size = 528; size < 544; ++size) {
     const oh::Bytes bytes = random.bytes(size);
     for (size_t i = 0; i < 256; ++i) {
-      expect_body(ring.ring, position, bytes, {.from_skew = i / 16, .to_skew = i % 16});
+      expect_message(ring.ring, position, bytes, {.from_skew = i / 16, .to_skew = i % 16});
       position += lines_for(size);
       if (HasFatalFailure()) return;
     }
@@ -205,7 +196,7 @@ TEST(DeviceLinesTest, AnyNumberOfThreadsOnEitherSide) {
     const oh::Bytes bytes = random.bytes(size);
     for (uint32_t writers : {1u, 2u, 5u, 32u, 130u}) {
       for (uint32_t readers : {1u, 3u, 32u, 64u}) {
-        expect_body(ring.ring, position, bytes, {.writers = writers, .readers = readers});
+        expect_message(ring.ring, position, bytes, {.writers = writers, .readers = readers});
         position += lines_for(size);
         if (HasFatalFailure()) return;
       }
@@ -222,7 +213,7 @@ TEST(DeviceLinesTest, AMessageOfTheWholeRingFromEveryPlace) {
     for (uint64_t i = 0; i < 2 * lines; ++i) {
       for (uint64_t less : {0, 1, 4, 5}) {
         const uint64_t position = first_positions(shift)[1] + i * (lines + 1);
-        expect_body(ring.ring, position, random.bytes(bytes_within(lines) - less), {});
+        expect_message(ring.ring, position, random.bytes(bytes_within(lines) - less), {});
         if (HasFatalFailure()) return;
       }
     }
@@ -236,7 +227,7 @@ TEST(DeviceLinesTest, NothingIsStoredBehindTheCapacity) {
   for (size_t size : {9u, 40u, 200u, 520u}) {
     const oh::Bytes bytes = random.bytes(size);
     for (uint64_t capacity = 0; capacity <= size + 1; ++capacity) {
-      expect_body(ring.ring, position, bytes, {.to_skew = capacity % 5, .capacity = capacity});
+      expect_message(ring.ring, position, bytes, {.to_skew = capacity % 5, .capacity = capacity});
       position += lines_for(size);
       if (HasFatalFailure()) return;
     }

@@ -139,6 +139,8 @@ TEST_P(DeviceMessagesTest, WhatIsTooLongIsAnErrorAndTheLaneStaysInStep) {
     messages.push_back({size, 0});
     messages.push_back({random.below(200), 400});
   }
+  // In a head. The targets have every alignment.
+  for (uint64_t i = 0; i < 256; ++i) messages.push_back({i / 16 % 2 * 4 + 4, i / 32});
   Flow there(sides, 0, course(messages, 3));
   Threads threads;
   there.start(threads);

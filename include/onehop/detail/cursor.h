@@ -71,16 +71,28 @@ ONEHOP_PROTOCOL void store_words(const Words& words, uint32_t at, const Line& li
   words.store(at + 2 * kWordStride, line.words[2]);
 }
 
+// The head of a small message, with its first bytes.
+template <typename Words>
+ONEHOP_PROTOCOL Line load_head(const Words& words, uint32_t flag) {
+  return {{words.bytes, words.load(0), words.load(4)}, flag};
+}
+template <typename A, typename Words>
+ONEHOP_PROTOCOL void write_head(const Cursor& cursor, const Words& words) {
+  store_line<A>(cursor.at(0), load_head(words, cursor.flag));
+}
+template <typename Words>
+ONEHOP_PROTOCOL void store_head(const Words& words, const Line& head) {
+  words.store(0, head.words[1]);
+  words.store(4, head.words[2]);
+}
+
 // Writes the thread's lines of a message at the cursor. Precondition: their places are free. A line
 // exists if the message has its word 0.
 template <typename A, typename Words>
 ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const Words& words) {
   // Load the words of the head and of the first line before either is stored.
-  Line head{{words.bytes, 0, 0}, cursor.flag};
-  if (share.rank == 0) {
-    head.words[1] = words.load(0);
-    head.words[2] = words.load(4);
-  }
+  Line head{};
+  if (share.rank == 0) head = load_head(words, cursor.flag);
   uint32_t line = share.rank;
   uint32_t at = share.first;
   const Line first = load_words(words, at, cursor.flag_of(1 + line));
@@ -109,6 +121,16 @@ ONEHOP_PROTOCOL void write_lines(const Cursor& cursor, const Share& share, const
     store_line<A>(cursor.at(1 + line), load_words(words, at, cursor.flag_of(1 + line)));
     line += share.of;
     at = share.next(at, line);
+  }
+}
+
+template <typename A>
+ONEHOP_PROTOCOL void write_message(const Cursor& cursor, const Share& share, const uint8_t* from,
+                                   uint32_t bytes) {
+  if (in_whole_words(from, bytes)) [[likely]] {
+    write_lines<A>(cursor, share, WholeWords<const uint8_t>{from, bytes});
+  } else {
+    write_lines<A>(cursor, share, AnyWords<const uint8_t>{from, bytes});
   }
 }
 
@@ -144,12 +166,14 @@ ONEHOP_PROTOCOL bool read_at_once(const Cursor& cursor, const Share& share, cons
   return true;
 }
 
-// Waits for the thread's lines after the head of a message of `bytes`, and stores the words for
-// which there is room. `seed`: the value already loaded from the thread's first line. Returns false
-// if the patience ended first.
+// Stores a small message's words for which there is room: rank 0 those of the head, and each thread
+// those of its lines, for which it waits. `seed`: the value already loaded from the thread's first
+// line. Returns false if the patience ended first.
 template <typename A, typename Words, typename Patience>
-ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32_t bytes,
-                                const Words& words, Line seed, Patience& patience) {
+ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, const Words& words,
+                                const Line& head, Line seed, Patience& patience) {
+  const uint32_t bytes = head.words[0];
+  if (share.rank == 0) store_head(words, head);
   uint32_t line = share.rank;
   uint32_t at = share.first;
   if (at >= bytes) return true;
@@ -179,6 +203,16 @@ ONEHOP_PROTOCOL bool read_lines(const Cursor& cursor, const Share& share, uint32
     at = share.next(at, line);
   }
   return true;
+}
+
+template <typename A, typename Patience>
+ONEHOP_PROTOCOL bool read_message(const Cursor& cursor, const Share& share, uint8_t* to,
+                                  uint32_t room, const Line& head, const Line& seed,
+                                  Patience& patience) {
+  if (in_whole_words(to, room)) [[likely]] {
+    return read_lines<A>(cursor, share, WholeWords<uint8_t>{to, room}, head, seed, patience);
+  }
+  return read_lines<A>(cursor, share, AnyWords<uint8_t>{to, room}, head, seed, patience);
 }
 
 }  // namespace onehop::detail

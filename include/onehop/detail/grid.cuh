@@ -141,7 +141,7 @@ __device__ inline oh_lane_fault send(const oh_lane_handle& handle, GridGroup& gr
   if (grid.teams() > 0xffff) return OH_LANE_RANGE;
   const oh_lane_handle lane = grid.next(handle);
   detail::Sender<detail::DeviceAtomics> sender(lane, grid);
-  if (sender.take(grid)) {
+  if (sender.take_for(grid, bytes)) {
     sender.send(grid, data, bytes, true);
     sender.give(grid);
   }

@@ -39,10 +39,8 @@ struct Half {
       : lane(&of), side(which), half(which == 0 ? &mine(of)->tx : &mine(of)->rx) {}
 
   ONEHOP_PROTOCOL void advance(uint32_t lines) {
-    // Saturates for a thread that never asks for room.
-    constexpr uint32_t kTooMany = 1u << 31;
     position += lines;
-    under_way = under_way + lines < kTooMany ? under_way + lines : kTooMany;
+    under_way += lines;
     cursor.advance(lines);
   }
 
@@ -74,7 +72,7 @@ struct Half {
   // thread of the last team calls commit() if none failed. `told`: commit() informs the peer.
   template <typename G, typename Commit>
   ONEHOP_PROTOCOL void give(G& group, bool told, Commit&& commit) {
-    if (!all_well) (void)agree(group, is_broken());
+    if (!all_well && !all_know) (void)agree(group, is_broken());
     if (!group.leads()) return;
     if (is_broken()) fail(fault, 0, 0);
     // Chunks carry no flag: store them before the next epoch begins.
@@ -99,9 +97,9 @@ struct Half {
   ONEHOP_PROTOCOL bool is_broken() const { return fault > OH_LANE_RANGE; }
   // Returns true if any thread of the team passes `bad`. Then all have its fault, and none votes
   // again: a thread that gave up may be at another vote than the others. A barrier of the team.
+  // Precondition: not all_know.
   template <typename G>
   ONEHOP_PROTOCOL bool agree(G& group, bool bad) {
-    if (all_know) return true;
     all_well = !group.any(bad);
     if (all_well) return false;
     all_know = true;

@@ -55,32 +55,26 @@ struct Receiver {
       if (place.region != 0 && !place.idle) A::fence();
       say_where(place, capacity);
     }
-    if (!kAnySize && group.teams() == 1 && group.leads() && half.owes_credit()) half.give_credit();
-    // Poll the head alone: polls of lines that have not arrived cost time. Behind the head, load
-    // the thread's own line before all else; most messages have it.
-    Line head;
-    Line own{};
-    while (true) {
-      head = load_line<A>(half.cursor.at(0));
-      if (head.flag == half.cursor.flag) {
-        if (head.words[0] > kHeadBytes) own = load_line<A>(half.cursor.at(1 + share.rank));
-        break;
-      }
-      if (!patience.over()) continue;
-      head.words[0] = kNothing;
-      break;
+    if (!kAnySize) give_due_credit(group);
+    uint32_t in_head = 0;  // bytes of the head that the target takes as words
+    if (in_whole_words(target, 0)) {
+      in_head = capacity < kHeadBytes ? static_cast<uint32_t>(capacity) : kHeadBytes;
     }
+    // Poll the head alone: polls of lines that have not arrived cost time.
+    Line head = load_line<A>(half.cursor.at(0));
+    if (!wait_for_line<A>(half.cursor, 0, &head, patience)) head.words[0] = kNothing;
     bool good = true;
+    uint32_t lines = 1;
     const bool large = head.words[0] >> 30 == kAnnounced;
-    if (is_small(head.words[0])) [[likely]] {
+    if (head.words[0] <= in_head && head.words[0] % 4 == 0) {
       length = head.words[0];
-      good = receive_small(static_cast<uint8_t*>(target), capacity, head, own, patience);
+      if (share.rank == 0) {
+        store_head(WholeWords<uint8_t>{static_cast<uint8_t*>(target), head.words[0]}, head);
+      }
     } else if (large) {
       length = head.words[1] | static_cast<uint64_t>(head.words[2]) << 32;
     } else {
-      // No head has arrived, or its kind or length is invalid. A timeout replaces this fault below.
-      half.fault = OH_LANE_PROTOCOL;
-      good = false;
+      good = receive_lines(static_cast<uint8_t*>(target), capacity, head, &lines, patience);
     }
     if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
     if (settled ? !good : half.agree(group, !good)) {
@@ -98,8 +92,8 @@ struct Receiver {
       }
     }
     if (length > capacity) half.fault = OH_LANE_TRUNCATED;
-    half.advance(lines_for(static_cast<uint32_t>(length)));
-    if (!settled && group.teams() == 1 && group.leads() && half.owes_credit()) half.give_credit();
+    half.advance(lines);
+    if (!settled) give_due_credit(group);
   }
 
   // Returns, to all threads of the single team, whether the next message has begun to arrive, and
@@ -147,6 +141,13 @@ struct Receiver {
     });
   }
 
+  // Once the team has read its lines. Several teams leave it to give().
+  template <typename G>
+  ONEHOP_PROTOCOL void give_due_credit(const G& group) {
+    if (group.teams() != 1 || !half.owes_credit()) return;
+    if (group.leads()) half.give_credit();
+    half.under_way = 0;
+  }
   static constexpr uint32_t kNothing = ~0u;  // no head begins with it
 
   // receive() rejects an invalid head. The length fits into the value that learn() broadcasts.
@@ -158,29 +159,24 @@ struct Receiver {
   ONEHOP_PROTOCOL bool is_small(uint32_t word) const {
     return word <= half.cursor.mask || word <= most_small(*half.lane);
   }
-  // Reads the thread's lines. Returns false if its wait ended early.
-  ONEHOP_PROTOCOL bool receive_small(uint8_t* to, uint64_t capacity, const Line& head,
-                                     const Line& own, Patience<A>& patience) {
-    const uint32_t room = static_cast<uint32_t>(length < capacity ? length : capacity);
-    bool whole = true;
-    if (in_whole_words(to, room)) [[likely]] {
-      whole = read_words(WholeWords<uint8_t>{to, room}, head, own, patience);
-    } else {
-      whole = read_words(AnyWords<uint8_t>{to, room}, head, own, patience);
+  // Reads the thread's lines of a small message. Returns false if its wait ended early, or if no
+  // head has arrived, or one of an invalid kind or length.
+  ONEHOP_PROTOCOL bool receive_lines(uint8_t* to, uint64_t capacity, const Line& head,
+                                     uint32_t* lines, Patience<A>& patience) {
+    // At once, whether or not the message has it.
+    const Line own = load_line<A>(half.cursor.at(1 + share.rank));
+    if (!is_small(head.words[0])) {
+      half.fault = OH_LANE_PROTOCOL;  // a timeout replaces it
+      return false;
     }
+    length = head.words[0];
+    *lines = lines_for(head.words[0]);  // while the load is in flight
+    const uint32_t room = static_cast<uint32_t>(length < capacity ? length : capacity);
+    const bool whole = read_message<A>(half.cursor, share, to, room, head, own, patience);
     if (share.rank == 0 && whole && length > capacity) {
       half.warn(OH_LANE_TRUNCATED, length, capacity);
     }
     return whole;
-  }
-  template <typename Words>
-  ONEHOP_PROTOCOL bool read_words(const Words& words, const Line& head, const Line& own,
-                                  Patience<A>& patience) {
-    if (share.rank == 0) {
-      words.store(0, head.words[1]);
-      words.store(4, head.words[2]);
-    }
-    return read_lines<A>(half.cursor, share, static_cast<uint32_t>(length), words, own, patience);
   }
   ONEHOP_PROTOCOL void say_where(const Place& place, uint64_t capacity) {
     post<A>(theirs(*half.lane)->posted, half.epoch(), half.position, {place, capacity});
@@ -214,17 +210,15 @@ struct Receiver {
     const uint64_t ending = all_look ? line.words[0] : group.share(line.words[0]);
     const uint64_t how = ending ^ kEnded << 30;
     half.advance(kLargeLines);
-    const bool fits_here = length <= capacity;
     if (how < kPut || how > kRefused) {
       half.fault = OH_LANE_PROTOCOL;
-    } else if (!fits_here || how == kRefused) {
+    } else if (length > capacity || how == kRefused) {
       if (group.leads() && group.team() == 0) half.warn(OH_LANE_TRUNCATED, length, capacity);
       half.fault = OH_LANE_TRUNCATED;
     } else if (how == kStaged) {
       drain(group, to, patience);
     }
-    const bool now = !half.is_broken() && half.owes_credit();
-    if (now && group.teams() == 1 && group.leads()) half.give_credit();
+    if (!half.is_broken()) give_due_credit(group);
   }
 
   ONEHOP_PROTOCOL bool wait_for_ending(Line* line, Patience<A>& patience) {

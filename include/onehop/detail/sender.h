@@ -23,9 +23,16 @@ struct Sender {
   ONEHOP_PROTOCOL Sender(const oh_lane_handle& lane, const G& group)
       : half(lane, 0), share(group.rank(), group.size()), most(small_bytes(lane)) {}
 
-  // `longest`: bytes of the longest message that is sent before the half is given back.
+  // For messages that are not settled. All threads then count the same lines under way.
   template <typename G>
-  ONEHOP_PROTOCOL bool take(G& group, uint64_t longest = ~uint64_t{0}) {
+  ONEHOP_PROTOCOL bool take(G& group) {
+    if (!half.take(group, [] {})) return false;
+    half.under_way = static_cast<uint32_t>(group.share(half.under_way));
+    return true;
+  }
+  // For one settled message of at most `longest` bytes.
+  template <typename G>
+  ONEHOP_PROTOCOL bool take_for(G& group, uint64_t longest) {
     half.looks_up = longest > most;
     return half.take(group, [] {});
   }
@@ -40,33 +47,41 @@ struct Sender {
   }
 
   // Returns once the thread has read its share of the source; a direct put has also stored it.
-  // Several teams take the lane for one message at a time. `settled`: the group has not written the
-  // source since take(). `kAnySize`: false if `size` is at most `most`.
+  // Several teams take the lane for one message at a time. `settled`: the only message since
+  // take_for() or take_early(), after which the group has not written the source. `kAnySize`: false
+  // if `size` is at most `most`. The fault is the same in all threads of the team, but for a
+  // settled message.
   template <bool kAnySize = true, typename G>
   ONEHOP_PROTOCOL void send(G& group, const void* source, uint64_t size, bool settled = false) {
-    // A barrier, and a vote: a thread may have given up.
-    if (!settled) (void)half.agree(group, half.is_broken());
     if (half.is_broken()) return;
+    // Another thread may have written the source.
+    if (!settled) group.sync();
     half.fault = OH_LANE_OK;
     half.all_well = false;
     const uint8_t* from = static_cast<const uint8_t*>(source);
     bytes = size;
-    if constexpr (kAnySize) {
-      if (size > most) return send_large(group, from);
-    }
-    const uint32_t small = static_cast<uint32_t>(size);
-    const uint32_t lines = lines_for(small);
     Patience<A> patience(half.lane);
-    // The thread's share ends with one of the last lines, so it waits for room for all.
-    if (half.has_room(lines) || (share.first >= small && share.rank != 0) ||
-        half.wait_for_room(lines, patience)) {
-      if (in_whole_words(from, small)) [[likely]] {
-        write_lines<A>(half.cursor, share, WholeWords<const uint8_t>{from, small});
-      } else {
-        write_lines<A>(half.cursor, share, AnyWords<const uint8_t>{from, small});
+    if constexpr (kAnySize) {
+      if (size > most) {
+        if (settled || find_room(group, kLargeLines, false, patience)) {
+          send_large(group, from, patience);
+        }
+        return;
       }
     }
-    if (patience.fault != OH_LANE_OK) half.fault = patience.fault;
+    const uint32_t small = static_cast<uint32_t>(size);
+    // It would lengthen the kernel for small messages of streams.
+    if (kAnySize && small <= kHeadBytes && in_whole_words(from, small)) {
+      const bool room = find_room(group, 1, settled, patience);
+      if (room && share.rank == 0) {
+        write_head<A>(half.cursor, WholeWords<const uint8_t>{from, small});
+      }
+      return half.advance(1);
+    }
+    const uint32_t lines = lines_for(small);
+    if (find_room(group, lines, settled, patience)) {
+      write_message<A>(half.cursor, share, from, small);
+    }
     half.advance(lines);
   }
 
@@ -77,6 +92,21 @@ struct Sender {
   }
 
  private:
+  // Returns whether `lines` lines may be written. Of a settled message a thread waits for its own
+  // share, which ends with one of the last lines. Of others the leader waits for all, and tells the
+  // team what it has found.
+  template <typename G>
+  ONEHOP_PROTOCOL bool find_room(G& group, uint32_t lines, bool settled, Patience<A>& patience) {
+    if (half.has_room(lines)) return true;
+    const bool waits = settled ? share.rank == 0 || share.first < bytes : group.leads();
+    if (waits && !half.wait_for_room(lines, patience)) half.fault = patience.fault;
+    if (settled) return !half.is_broken();
+    uint64_t under_way = half.under_way;
+    if (!half.learn(group, &under_way)) return false;
+    half.under_way = static_cast<uint32_t>(under_way);
+    half.all_well = false;
+    return true;
+  }
   // The end line lies before the cursor, which has already passed the message.
   ONEHOP_PROTOCOL void store_ending(uint32_t how) {
     const LineRing ring{half.cursor.lines, half.lane->ring_shift, half.epoch()};
@@ -95,8 +125,7 @@ struct Sender {
   // Each part of a single team looks for the route itself, and puts its bytes without waiting for
   // the others. The posting stays until all have voted: the leader ends the message after that.
   template <typename G>
-  ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from) {
-    Patience<A> patience(half.lane);
+  ONEHOP_PROTOCOL void send_large(G& group, const uint8_t* from, Patience<A>& patience) {
     auto&& part = group.part();
     uint64_t route = 0;
     if (group.leads()) {
