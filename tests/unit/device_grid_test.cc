@@ -65,7 +65,7 @@ TEST(DeviceGridTest, MessagesFollowEachOtherWithoutABarrierOfTheGrid) {
       for (uint32_t i = 0; i < sources.size(); ++i) {
         const oh_lane_handle lane = of_grid(sides.handle(0), launch, i + 1);
         Sender<Delayed> sender(lane, group);
-        ASSERT_TRUE(sender.take_for(group, UINT64_MAX)) << sender.half.fault;
+        ASSERT_TRUE(sender.take_for(group, sources[i].size())) << sender.half.fault;
         sender.send(group, sources[i].data(), sources[i].size(), true);
         ASSERT_EQ(sender.give(group), OH_LANE_OK);
       }
